@@ -19,8 +19,7 @@ namespace {
 [[noreturn]] void refuse(const VocabularyFiles& files, const std::string& why)
 {
   throw UserError(fmt::format("the vocabulary in {} is damaged: {}.", files.source, why),
-                  "GPT-2's vocabulary is the two files encoder.json and vocab.bpe. They are fetched with:\n"
-                  "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
+                  where_vocabularies_come_from);
 }
 
 // ---- How the files spell bytes ---------------------------------------------------------------------------------
@@ -186,10 +185,11 @@ void BpeTokenizer::read_merges(const VocabularyFiles& files,
     const auto found = tokens.find(bytes);
     return found == tokens.end() ? Token{-1} : found->second;
   };
-  std::string_view rest = files.vocab_bpe;
+  // No entry is spelled with white space, so what there is at the end of a line or of the list means nothing.
+  std::string_view rest = trimmed(files.vocab_bpe);
   for (std::int32_t line = 1; !rest.empty(); ++line) {
-    const std::string_view text = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(text.size() + 1, rest.size()));
+    const std::string_view whole = rest.substr(0, rest.find('\n')), text = trimmed(whole);
+    rest.remove_prefix(std::min(whole.size() + 1, rest.size()));
     if (line == 1 && text.starts_with("#version")) continue;
 
     const std::size_t blank = std::min(text.find(' '), text.size());

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -11,11 +13,11 @@ LineIndex::LineIndex(std::shared_ptr<const TokenSource> source, const Tokenizer&
     : source_(std::move(source))
 {
   check(tokenizer.encode("\n").size() == 1, "the tokenizer has no token for a newline");
-  newlines_.resize(static_cast<std::size_t>(tokenizer.vocabulary()));
+  kinds_.resize(static_cast<std::size_t>(tokenizer.vocabulary()));
   for (Token token = 0; token < tokenizer.vocabulary(); ++token) {
     const std::string text = tokenizer.decode({&token, 1});
-    newlines_[static_cast<std::size_t>(token)] =
-        static_cast<std::uint8_t>(std::min<std::ptrdiff_t>(std::count(text.begin(), text.end(), '\n'), 2));
+    const auto count = std::min<std::ptrdiff_t>(std::count(text.begin(), text.end(), '\n'), 2);
+    kinds_[static_cast<std::size_t>(token)] = trimmed(text).empty() && count == 0 ? blank : Kind(count);
   }
   find_lines();
 }
@@ -27,6 +29,8 @@ void LineIndex::find_lines()
   std::vector<Token> block;
   // The line that was found last, the line before it if that is of the same conversation, and the newlines since then.
   std::int64_t first = -1, length = 0, length_before = 0;
+  // Blanks count as soon as text follows them in their line: at the end of a line, or alone in one, they mean nothing.
+  std::int64_t blanks = 0;
   int breaks = 2;
   const auto end_line = [&] {
     const std::int64_t pair = length_before + length;
@@ -36,20 +40,25 @@ void LineIndex::find_lines()
     block.resize(static_cast<std::size_t>(std::min(block_size, source_->size() - begin)));
     source_->read(begin, block);
     for (std::size_t i = 0; i < block.size(); ++i) {
-      const int newlines = newlines_[static_cast<std::size_t>(block[i])];
-      if (newlines > 0) {
+      const Kind kind = kind_of(block[i]);
+      if (kind == blank) {
+        ++blanks;
+        continue;
+      }
+      if (kind != of_line) {
         if (breaks == 0) end_line();
-        breaks = std::min(breaks + newlines, 2);
+        breaks = std::min(breaks + kind, 2);
+        blanks = 0;
         continue;
       }
       if (breaks > 0) {  // a line begins: now it is known whether the line before it has a successor
         if (first >= 0) (breaks == 1 ? followed_ : last_).push_back(first);
         length_before = breaks == 1 ? length : 0;
-        first = begin + static_cast<std::int64_t>(i);
+        first = begin + static_cast<std::int64_t>(i) - blanks;
         length = 0;
         breaks = 0;
       }
-      ++length;
+      length += std::exchange(blanks, 0) + 1;
     }
   }
   if (breaks == 0) end_line();
@@ -72,9 +81,11 @@ std::vector<Token> LineIndex::read(std::int64_t line, std::int64_t limit) const
       line < pairs() ? followed_[static_cast<std::size_t>(line)] : last_[static_cast<std::size_t>(line - pairs())];
   std::vector<Token> tokens(static_cast<std::size_t>(std::min(limit, source_->size() - first)));
   source_->read(first, tokens);
-  const auto end = std::find_if(tokens.begin(), tokens.end(),
-                                [&](Token token) { return newlines_[static_cast<std::size_t>(token)] > 0; });
+  const auto ends = [&](Token token) { return kind_of(token) != of_line && kind_of(token) != blank; };
+  const auto end = std::find_if(tokens.begin(), tokens.end(), ends);
+  const bool whole = end != tokens.end() || std::ssize(tokens) < limit;  // else blanks may stand before more text
   tokens.erase(end, tokens.end());
+  while (whole && kind_of(tokens.back()) == blank) tokens.pop_back();
   return tokens;
 }
 

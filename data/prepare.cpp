@@ -88,9 +88,13 @@ void run_job(const Options& options, Job& job)
   bar.clear();
   writer->finish();
   const Tokens tokens = open_token_file(options.files[1]);
-  fmt::print("{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n",
-             options.files[1], group_digits(tokens.train->size()), group_digits(tokens.validation->size()),
-             group_digits(tokens.vocabulary), tokens.tokenizer->name(), group_digits(job.measure.characters));
+  std::string notes;
+  for (const std::string& note : job.measure.notes) notes += fmt::format("note: {}.\n", note);
+  print_text(stdout,
+             fmt::format("{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n{}",
+                         options.files[1], group_digits(tokens.train->size()),
+                         group_digits(tokens.validation->size()), group_digits(tokens.vocabulary),
+                         tokens.tokenizer->name(), group_digits(job.measure.characters), notes));
 }
 
 }  // namespace
@@ -104,7 +108,8 @@ int main(int argc, char** argv)
   OptionTable table("prepare", "Encodes a text as a token file: prepare [options] TEXT.txt FILE.h5");
   table.add("data", "tokenizer", options.tokenizer,
             "tokenizer: byte (each byte is a token) or gpt2 (GPT-2's byte pair encoding)");
-  table.add("data", "vocabulary-from", options.vocabulary_from, "folder with encoder.json and vocab.bpe, for gpt2");
+  table.add("data", "vocabulary-from", options.vocabulary_from,
+            "folder with encoder.json and vocab.bpe (or vocab.json and merges.txt), for gpt2");
 
   Job job;
   return run_file_program(

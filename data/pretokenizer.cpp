@@ -9,6 +9,7 @@
 #include <pcre2.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -39,28 +40,6 @@ const std::string piece_pattern =
 // because it may be an apostrophe.
 const std::string before_cut_pattern =
     fmt::format(R"([^{0}](?=[{0}])|[{1}](?=[^{0}{1}])|[{2}](?=[^{0}{2}]))", white, letters, numbers);
-
-/// Number of bytes of the well-formed UTF-8 character at the beginning of @p text; 0 when there is none.
-/// @source  The Unicode Standard, table 3-7.
-std::size_t character_bytes(std::string_view text)
-{
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto within = [](unsigned value, unsigned first, unsigned last) { return first <= value && value <= last; };
-  const auto continues = [&](std::size_t i) { return within(byte(i), 0x80, 0xBF); };
-  const unsigned lead = byte(0);
-  if (text.empty()) return 0;
-  if (lead < 0x80) return 1;
-  if (within(lead, 0xC2, 0xDF)) return continues(1) ? 2 : 0;
-  if (within(lead, 0xE0, 0xEF)) {  // neither overlong nor a surrogate
-    return within(byte(1), lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && continues(2) ? 3 : 0;
-  }
-  if (within(lead, 0xF0, 0xF4)) {  // neither overlong nor beyond U+10FFFF
-    return within(byte(1), lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && continues(2) && continues(3)
-               ? 4
-               : 0;
-  }
-  return 0;
-}
 
 /// Number of bytes at the beginning of @p text that are whole characters.
 std::size_t bytes_of_characters(std::string_view text)

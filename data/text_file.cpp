@@ -1,25 +1,21 @@
 #include "data/text_file.hpp"
 
-#include <cstdio>
-#include <filesystem>
-#include <functional>
-#include <memory>
+#include <algorithm>
 #include <span>
-#include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 
 namespace rankwise {
 
 namespace {
 
-constexpr std::size_t block_bytes = 1 << 20;
 constexpr std::size_t most_waiting = 64 << 20;  // encoding them takes about thirty times as much memory
+constexpr std::string_view end_of_text = "<|endoftext|>";
 
 /// UTF-8: the first byte of a character is anything but 10xxxxxx.
 bool begins_character(char byte)
@@ -27,51 +23,72 @@ bool begins_character(char byte)
   return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
 }
 
-std::string system_message()
+FileRequest request_of(const std::string& path)
 {
-  return std::generic_category().message(errno);
+  return {.asked = "the text " + path, .remedy = "Name the file with the text, and then the token file to write."};
 }
 
-/// Calls @p use for each block of the file, in order.
-void read_blocks(const std::string& path, const std::function<void(std::string_view)>& use)
-{
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  check(file != nullptr, fmt::format("cannot open {}: {}", path, system_message()));
-  std::vector<char> block(block_bytes);
-  while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
-    use({block.data(), count});
+/// What is found in a text that comes in blocks, and that its reader may not expect.
+struct Findings {
+  std::int64_t bytes = 0, zeros = 0, first_zero = 0, not_utf8 = 0, carriage_returns = 0, ends_of_text = 0;
+  std::string waiting{};  // the end of what has come: it is judged together with what follows
+
+  void add(std::string_view block)
+  {
+    waiting += block;
+    std::string_view rest = waiting;
+    while (rest.size() >= end_of_text.size()) {
+      const std::size_t length = character_bytes(rest), taken = std::max<std::size_t>(length, 1);
+      if (rest[0] == '\0' && zeros++ == 0) first_zero = bytes;
+      not_utf8 += length == 0;
+      carriage_returns += rest[0] == '\r' && rest[1] == '\n';
+      ends_of_text += rest[0] == '<' && rest.starts_with(end_of_text);
+      rest.remove_prefix(taken);
+      bytes += static_cast<std::int64_t>(taken);
+    }
+    waiting.erase(0, waiting.size() - rest.size());
   }
-  check(std::ferror(file.get()) == 0, fmt::format("cannot read {}: {}", path, system_message()));
-}
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
-{
-  throw UserError(fmt::format("the text {} {}.", path, why),
-                  "Name the file with the text, and then the token file to write.");
-}
+  /// Judges the last bytes too; then says what a user should know.
+  std::vector<std::string> notes()
+  {
+    add(std::string(end_of_text.size() - 1, ' '));
+    std::vector<std::string> all;
+    if (not_utf8 > 0)
+      all.push_back(
+          fmt::format("{} bytes are not UTF-8. If they are Latin-1: iconv -f LATIN1 -t UTF-8 FILE > TEXT.txt",
+                      group_digits(not_utf8)));
+    if (carriage_returns > 0)
+      all.push_back(
+          fmt::format("{} lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt",
+                      group_digits(carriage_returns)));
+    if (ends_of_text > 0)
+      all.push_back(fmt::format("{} stands in it {} times, and is read as these {} characters, not as one token",
+                                end_of_text, group_digits(ends_of_text), end_of_text.size()));
+    return all;
+  }
+};
 
 }  // namespace
 
 TextMeasure measure_text(const std::string& path)
 {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(path, "does not exist" + looked_for(path));
-  if (!std::filesystem::is_regular_file(status)) refuse(path, "is not a regular file, so it cannot be read twice");
-  if (std::FILE* const file = std::fopen(path.c_str(), "rb")) {
-    std::fclose(file);
-  } else {
-    refuse(path, "cannot be read: " + system_message());
-  }
-
   TextMeasure measure;
   Sha256 digest;
-  read_blocks(path, [&](std::string_view block) {
-    measure.bytes += static_cast<std::int64_t>(block.size());
+  Findings found;
+  read_text(path, request_of(path), [&](std::string_view block) {
+    measure.bytes += std::ssize(block);
     for (const char byte : block) measure.characters += begins_character(byte);
     digest.update(std::as_bytes(std::span(block)));
+    found.add(block);
   });
-  if (measure.bytes == 0) refuse(path, "is empty");
+  if (measure.bytes == 0) throw UserError(fmt::format("the text {} is empty.", path), request_of(path).remedy);
+  measure.notes = found.notes();
+  if (found.zeros > 0)
+    throw UserError(fmt::format("the text {} has {} bytes 0, the first at byte {}; a text has none.", path,
+                                group_digits(found.zeros), group_digits(found.first_zero)),
+                    "It is another kind of file, or a part of it was never written. Bytes that stand in a text by\n"
+                    "mistake are removed with: tr -d '\\000' < FILE > TEXT.txt");
   measure.sha256 = digest.hex();
   return measure;
 }
@@ -112,7 +129,7 @@ void write_tokens(const std::string& path, const TextMeasure& measure, const Tok
   BlockEncoder encoder(tokenizer, [&](std::span<const Token> tokens) { out.append(split, tokens); });
   std::int64_t to_train = measure.train_characters(), bytes = 0;
   Sha256 digest;
-  read_blocks(path, [&](std::string_view block) {
+  read_text(path, request_of(path), [&](std::string_view block) {
     digest.update(std::as_bytes(std::span(block)));
     bytes += static_cast<std::int64_t>(block.size());
     if (split == TextSplit::train) {

@@ -4,27 +4,31 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/token_file.hpp"
 
 /// @file
 /// The conversion of a text to a token file, for `build/data/prepare`. The text is read twice, in blocks, and is
-/// never in memory as a whole.
+/// never in memory as a whole. A byte-order mark is left out; all other bytes become tokens as they are.
 
 namespace rankwise {
 
 /// Results of the first pass over a text.
 struct TextMeasure {
-  std::int64_t bytes = 0;       ///< length of the file
+  std::int64_t bytes = 0;       ///< length, without a byte-order mark
   std::int64_t characters = 0;  ///< number of UTF-8 characters: bytes that are not continuation bytes
-  std::string sha256;           ///< SHA-256 of its bytes
+  std::string sha256;           ///< SHA-256 of these bytes
+  /// What a user should know of the text: bytes that are not UTF-8, line ends of two bytes, marks that are read as text.
+  std::vector<std::string> notes;
 
   /// Characters of the training split, the first 90 % rounded down; the rest is for validation.
   std::int64_t train_characters() const { return characters / 10 * 9 + characters % 10 * 9 / 10; }
 };
 
 /// Measures the text in @p path.
-/// Throws UserError when it is missing, not a regular file, not readable or empty.
+/// Throws UserError when it is missing, not a regular file, not readable, empty or no text: read_text() finds that by its
+/// first bytes, and a byte 0 is in no text.
 TextMeasure measure_text(const std::string& path);
 
 /// The number of bytes of @p text that belong to its first @p characters characters; counts @p characters down.

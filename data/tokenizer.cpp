@@ -1,46 +1,33 @@
 #include "data/tokenizer.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 #include "data/bpe.hpp"
 
 namespace rankwise {
 
 namespace {
 
-[[noreturn]] void refuse_vocabulary(const std::string& path, const std::string& why)
+/// Content of one of the two files of a vocabulary, under OpenAI's name or under Hugging Face's.
+std::string read_vocabulary_file(const std::filesystem::path& folder, const char* name, const char* other_name)
 {
-  throw UserError(fmt::format("the vocabulary file {} {}.", path, why),
-                  "--vocabulary-from names a folder with encoder.json and vocab.bpe. GPT-2's are fetched with:\n"
-                  "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
-}
-
-std::string read_vocabulary_file(const std::filesystem::path& path)
-{
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse_vocabulary(path, "does not exist" + looked_for(path));
-  if (!std::filesystem::is_regular_file(status)) refuse_vocabulary(path, "is not a regular file");
-
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) refuse_vocabulary(path, "cannot be read: " + std::generic_category().message(errno));
-  std::string text, block(1 << 16, '\0');
-  while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
-    text.append(block, 0, count);
-    if (static_cast<std::int64_t>(text.size()) > max_vocabulary_file_bytes) {
-      refuse_vocabulary(path, fmt::format("has more than {} bytes", group_digits(max_vocabulary_file_bytes)));
-    }
-  }
-  if (std::ferror(file.get()) != 0)
-    refuse_vocabulary(path, "cannot be read: " + std::generic_category().message(errno));
+  const bool other = !std::filesystem::exists(folder / name) && std::filesystem::exists(folder / other_name);
+  const std::string path = folder / (other ? other_name : name);
+  const FileRequest request{.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from};
+  std::string text;
+  read_text(path, request, [&](std::string_view block) {
+    text += block;
+    if (std::ssize(text) <= max_vocabulary_file_bytes) return;
+    throw UserError(
+        fmt::format("{} has more than {} bytes.", request.asked, group_digits(max_vocabulary_file_bytes)),
+        request.remedy);
+  });
   return text;
 }
 
@@ -74,9 +61,8 @@ std::size_t ByteTokenizer::last_cut(std::string_view text, std::size_t /*known*/
 
 VocabularyFiles read_vocabulary_files(const std::string& folder)
 {
-  const std::filesystem::path path(folder);
-  return {.encoder_json = read_vocabulary_file(path / "encoder.json"),
-          .vocab_bpe = read_vocabulary_file(path / "vocab.bpe"),
+  return {.encoder_json = read_vocabulary_file(folder, "encoder.json", "vocab.json"),
+          .vocab_bpe = read_vocabulary_file(folder, "vocab.bpe", "merges.txt"),
           .source = folder};
 }
 

@@ -56,8 +56,13 @@ struct VocabularyFiles {
 /// Size limit of a vocabulary file: GPT-2's have 1.0 and 0.5 million bytes.
 constexpr std::int64_t max_vocabulary_file_bytes = 16 << 20;
 
-/// Reads encoder.json and vocab.bpe in @p folder.
-/// Throws UserError when one of them is missing, not readable or larger than max_vocabulary_file_bytes.
+/// What to do when a vocabulary cannot be used.
+inline constexpr const char* where_vocabularies_come_from =
+    "--vocabulary-from names a folder with encoder.json and vocab.bpe. GPT-2's are fetched with:\n"
+    "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)";
+
+/// Reads encoder.json and vocab.bpe in @p folder, or vocab.json and merges.txt, which are Hugging Face's names of them.
+/// Throws UserError when one of them is missing, not readable, no text or larger than max_vocabulary_file_bytes.
 VocabularyFiles read_vocabulary_files(const std::string& folder);
 
 /// The names that make_tokenizer() knows.

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 
 namespace rankwise {
 
@@ -26,6 +27,7 @@ std::string content_of(const std::string& path)
   if (!file.eof() && text.size() <= longest_prompt_bytes)
     throw UserError(fmt::format("--prompt-file={} cannot be read{}.", path, looked_for(path)),
                     "Name a file with the text of the prompt.");
+  text = without_mark(text, {.asked = "--prompt-file=" + path, .remedy = "The model sees the text's last tokens."});
   if (text.empty() || text.size() > longest_prompt_bytes)
     throw UserError(
         fmt::format("--prompt-file={} {}.", path, text.empty() ? "is empty" : "has more than 1,000,000 bytes"),

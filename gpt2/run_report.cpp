@@ -22,9 +22,13 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
   const ParameterTable parameters(config);
   for (const Parameter& p : parameters.entries()) frozen += p.frozen ? p.shape.elements() : 0;
   if (frozen > 0) report.comment(fmt::format("frozen: {} of these parameters", group_digits(frozen)));
-  if (tokens.train)
-    report.comment(fmt::format("data {}: {} tokens to train on, {} for validation", tokens.name,
-                               group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
+  if (tokens.train) {
+    const bool pairs = options.architecture == Architecture::bert;
+    report.comment(fmt::format(
+        "data {}: {} tokens to train on{}, {} for validation", tokens.name, group_digits(tokens.train->size()),
+        pairs ? fmt::format(" in {} pairs", group_digits(options.sequences_of_epoch(tokens))) : "",
+        group_digits(tokens.validation->size())));
+  }
   if (const std::string given = table.table(); !given.empty()) report.comment(given);
   const std::int64_t B = layout.uneven ? options.cut_batch(layout.dp).micro_batch : options.micro_batch;
   if (options.micro_batch > B)

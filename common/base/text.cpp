@@ -87,6 +87,54 @@ std::string_view trimmed(std::string_view text)
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+std::size_t character_bytes(std::string_view text)
+{
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto within = [](unsigned value, unsigned first, unsigned last) { return first <= value && value <= last; };
+  const auto continues = [&](std::size_t i) { return within(byte(i), 0x80, 0xBF); };
+  const unsigned lead = byte(0);
+  if (text.empty()) return 0;
+  if (lead < 0x80) return 1;
+  if (within(lead, 0xC2, 0xDF)) return continues(1) ? 2 : 0;
+  if (within(lead, 0xE0, 0xEF)) {  // neither overlong nor a surrogate
+    return within(byte(1), lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && continues(2) ? 3 : 0;
+  }
+  if (within(lead, 0xF0, 0xF4)) {  // neither overlong nor beyond U+10FFFF
+    return within(byte(1), lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && continues(2) && continues(3)
+               ? 4
+               : 0;
+  }
+  return 0;
+}
+
+std::string printable(std::string_view text)
+{
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t length = character_bytes(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool of_ascii = length == 1 && ((first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t');
+    const bool of_unicode = length > 1 && (text.substr(0, 2) < "\xC2\x80" || text.substr(0, 2) > "\xC2\x9F");
+    const std::string_view bytes = text.substr(0, std::max<std::size_t>(length, 1));
+    if (of_ascii || of_unicode)
+      shown += bytes;
+    else
+      for (const char byte : bytes) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    text.remove_prefix(bytes.size());
+  }
+  return shown;
+}
+
+bool print_text(std::FILE* out, std::string_view text)
+{
+  return draw_text(out, printable(text));
+}
+
+bool draw_text(std::FILE* out, std::string_view text)
+{
+  return std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
+}
+
 std::vector<std::string> split(const std::string& text, char at)
 {
   std::vector<std::string> parts;

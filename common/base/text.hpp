@@ -1,12 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 /// @file
-/// Formatting of numbers, and comparison of words that a user typed.
+/// Formatting of numbers, comparison of words that a user typed, and text as a terminal shows it.
 
 namespace rankwise {
 
@@ -36,5 +38,20 @@ std::vector<std::string> split(const std::string& text, char at);
 
 /// The text without blanks at its ends.
 std::string_view trimmed(std::string_view text);
+
+/// Number of bytes of the well-formed UTF-8 character at the beginning of @p text; 0 when there is none.
+/// @source  The Unicode Standard, table 3-7.
+std::size_t character_bytes(std::string_view text);
+
+/// The text as a terminal may show it: control characters but tabs and line ends, and bytes that are not UTF-8, become "\x1b".
+std::string printable(std::string_view text);
+
+/// Writes printable(@p text) to a stream, and flushes it.
+/// @return  whether all of it has been written.
+bool print_text(std::FILE* out, std::string_view text);
+
+/// Writes a text to a stream as it is, with its control characters, and flushes it: what is drawn on a terminal.
+/// @return  whether all of it has been written.
+bool draw_text(std::FILE* out, std::string_view text);
 
 }  // namespace rankwise

@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 #include "common/program/option_value.hpp"
 #include "lessons/17_choose_a_layout/calibration.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"
@@ -197,7 +198,8 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
     return true;
   };
   next_line();
-  const std::vector<std::string> names = cells_of(line);
+  const std::vector<std::string> names = cells_of(
+      std::string(without_mark(line, {.asked = path, .remedy = "Name a file of comma-separated values."})));
   std::vector<MeasuredRow> rows;
   for (int number = 2; next_line(); ++number)
     if (!line.empty() && wanted(line, options)) {

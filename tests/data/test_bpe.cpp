@@ -338,12 +338,14 @@ TEST_CASE("BpeTokenizer: refuses a malformed vocab.bpe")
   CHECK(BpeTokenizer(with("")).encode("the").size() == 3);
   CHECK(BpeTokenizer(with("t h\n")).encode("the").size() == 2);  // the version may be missing
   CHECK(BpeTokenizer(with("t h")).encode("the").size() == 2);
-  for (const char* const line :
-       {"t", "t ", " h", "", "t h e", "t  h", "t\th", "t h\r", "t \xFF", "t \xC1\xA8", "\xC4"}) {
+  for (const char* const line : {"t", "t ", " h", "", "t h e", "t  h", "t\th", "t \xFF", "t \xC1\xA8", "\xC4"}) {
     check_refused(with(fmt::format("#version: 0.2\nt h\n{}\nth e\n", line)),
                   "line 3 of vocab.bpe is not two entries");
   }
   check_refused(with("t h\n#version: 0.2\n"), "line 2");
+  for (const char* const same :
+       {"t h\r\nth e\r\n", "t h\nth e\n\n", "t h \nth e\t\n \r\n"})  // white space means nothing
+    CHECK(BpeTokenizer(with(same)).encode("the").size() == 1);
   check_refused(with("t h\nx y\n"), "line 2 of vocab.bpe merges entries that encoder.json does not have");
   check_refused(with("t h\nxy z\n"), "line 2 of vocab.bpe merges entries");
   check_refused(with("t h\nt h\n"), "line 2 of vocab.bpe repeats a merge");

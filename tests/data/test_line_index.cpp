@@ -22,7 +22,10 @@ std::vector<Conversation> conversations_of(const std::string& text)
   for (const char c : text + "\n\n") {
     if (c != '\n') {
       line += c;
-    } else if (!line.empty()) {
+      continue;
+    }
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    if (!line.empty()) {
       conversations.back().push_back(line);
       line.clear();
     } else if (!conversations.back().empty()) {
@@ -98,7 +101,8 @@ class WithoutNewline final : public Tokenizer {
 TEST_CASE("LineIndex: lines and pairs are those of the text, across blocks of reading")
 {
   for (const char* text : {"", "\n", "\n\n\n", "a", "a\n", "a\nb", "a\nb\n", "a\n\nb", "a\nb\n\nc\n\n\nd\ne\nf\n\n",
-                           "\na\nb", "\n\n\na\n\n\n\nb\nc", "ab\nc\n\nde\nfgh\n"}) {
+                           "\na\nb", "\n\n\na\n\n\n\nb\nc", "ab\nc\n\nde\nfgh\n", "a\r\nb\r\n\r\nc\r\nd",
+                           "a \n  b\t\n \nc d \n", " \na", "a\n \r\n\nb\rc\nd\r"}) {
     INFO(text);
     check_lines(text, ByteTokenizer());
   }

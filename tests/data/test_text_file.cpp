@@ -1,6 +1,8 @@
 #include <random>
 #include <string>
 
+#include <fmt/ranges.h>
+
 #include "common/base/error.hpp"
 #include "data/bpe.hpp"
 #include "data/text_file.hpp"
@@ -93,6 +95,55 @@ TEST_CASE("measure_text: refuses what is no text file")
   make_file(folder / "empty.txt", "");
   CHECK_THROWS_AS(measure_text(folder / "empty.txt"), UserError);
   CHECK_THROWS_WITH(measure_text(folder / "empty.txt"), Contains("is empty"));
+}
+
+TEST_CASE("measure_text: refuses what looks like another kind of file, and says how text is made of it")
+{
+  const ScratchFolder folder;
+  const std::pair<std::string, std::string> kinds[] = {
+      {{"\xFF\xFE"
+        "a\0b\0",
+        6},
+       "iconv -f UTF-16 "},
+      {{"\xFE\xFF\0a\0b", 6}, "iconv -f UTF-16 "},
+      {{"a\0b\0c\0", 6}, "iconv -f UTF-16LE"},
+      {{"\0a\0b\0c", 6}, "iconv -f UTF-16BE"},
+      {{"\xFF\xFE\0\0a\0\0\0", 8}, "iconv -f UTF-32"},
+      {"\x1F\x8B\x08", "gunzip"},
+      {"\x28\xB5\x2F\xFD$", "unzstd"},
+      {"PK\x03\x04", "unzip"},
+      {"\x89RANKWISE\r\n\x1A\n", "a token file"},
+      {"text" + std::string(9, '\0'), "9 bytes 0, the first at byte 4"},
+      {"late" + std::string(1 << 21, ' ') + std::string(1, '\0'), "1 bytes 0, the first at byte 2,097,156"}};
+  for (const auto& [content, words] : kinds) {
+    make_file(folder / "text.txt", content);
+    CHECK_THROWS_AS(measure_text(folder / "text.txt"), UserError);
+    CHECK_THROWS_WITH(measure_text(folder / "text.txt"), Contains(words));
+  }
+}
+
+TEST_CASE("measure_text: notes what a user may not expect, also where blocks meet")
+{
+  const ScratchFolder folder;
+  const auto notes = [&](const std::string& content) {
+    make_file(folder / "text.txt", content);
+    return fmt::format("{}", fmt::join(measure_text(folder / "text.txt").notes, "; "));
+  };
+  CHECK(notes("gr\xC3\xBC\xC3\x9F"
+              "e\n") == "");
+  CHECK_THAT(notes("caf\xE9"), Contains("1 bytes are not UTF-8") && Contains("iconv -f LATIN1"));
+  CHECK_THAT(notes("\xC3\xBC\xC3"), Contains("1 bytes are not UTF-8"));
+  CHECK_THAT(notes("a\r\nb\r\n"), Contains("2 lines end with CR LF"));
+  for (std::size_t before = (1 << 20) - 14; before <= 1 << 20; ++before)
+    CHECK_THAT(notes(std::string(before, '-') + "<|endoftext|>\r\n"),
+               Contains("<|endoftext|> stands in it 1 times") && Contains("1 lines end") && !Contains("UTF-8"));
+}
+
+TEST_CASE("write_tokens: a byte-order mark is no part of the text; line ends stay as they are")
+{
+  CHECK(prepared("\xEF\xBB\xBF"
+                 "0123456789") == prepared("0123456789"));
+  CHECK(prepared("\r\n\xEF\xBB\xBF").first == "\r\n");
 }
 
 TEST_CASE("write_tokens: the last tenth of the characters is for validation, and no character is cut")

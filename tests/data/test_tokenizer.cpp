@@ -2,6 +2,7 @@
 #include "data/tokenizer.hpp"
 #include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
+#include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
 
@@ -24,6 +25,21 @@ TEST_CASE("ByteTokenizer: a token that is no byte is an error")
   const ByteTokenizer tokenizer;
   CHECK_THROWS_AS(tokenizer.decode(std::vector<Token>{65, 256}), Error);
   CHECK_THROWS_AS(tokenizer.decode(std::vector<Token>{-1}), Error);
+}
+
+TEST_CASE("read_vocabulary_files: OpenAI's names and Hugging Face's, with or without a byte-order mark")
+{
+  const VocabularyFiles small = small_vocabulary();
+  const std::string mark = "\xEF\xBB\xBF";
+  const ScratchFolder folder;
+  make_file(folder / "vocab.json", mark + small.encoder_json);
+  make_file(folder / "merges.txt", mark + small.vocab_bpe);
+  CHECK(read_vocabulary_files(folder / ".").encoder_json == small.encoder_json);
+  CHECK(read_vocabulary_files(folder / ".").vocab_bpe == small.vocab_bpe);
+  make_file(folder / "encoder.json", "ours");
+  CHECK(read_vocabulary_files(folder / ".").encoder_json == "ours");
+  make_file(folder / "vocab.bpe", "\x1F\x8B\x08");
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("vocab.bpe is not text") && Contains("gunzip"));
 }
 
 TEST_CASE("make_tokenizer: knows its names, and refuses others with the choices")

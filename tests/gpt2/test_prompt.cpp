@@ -19,6 +19,12 @@ TEST_CASE("prompt_of: the option, the file, or a line end")
   options.prompt_file = std::filesystem::temp_directory_path() / "rankwise_prompt_of.txt";
   std::ofstream(options.prompt_file) << "text\n";
   CHECK(prompt_of(options, bytes) == std::vector<Token>{'t', 'e', 'x', 't', '\n'});
+  std::ofstream(options.prompt_file) << "\xEF\xBB\xBFtext\n";
+  CHECK(prompt_of(options, bytes) == std::vector<Token>{'t', 'e', 'x', 't', '\n'});
+  std::ofstream(options.prompt_file) << std::string("\xFF\xFEt\0", 4);
+  CHECK_THROWS_WITH(prompt_of(options, bytes), Contains("looks like UTF-16"));
+  std::ofstream(options.prompt_file) << std::string("a\0\xE9", 3);  // a model of bytes may be asked for any
+  CHECK(prompt_of(options, bytes) == std::vector<Token>{'a', 0, 0xE9});
   std::ofstream(options.prompt_file, std::ios::trunc).flush();
   CHECK_THROWS_WITH(prompt_of(options, bytes), Contains("is empty"));
   std::ofstream(options.prompt_file) << std::string(1'000'001, 'x');

@@ -60,6 +60,19 @@ TEST_CASE("one_of: commas, and an or before the last")
   CHECK(one_of({"a", "b", "c"}) == "a, b or c");
 }
 
+TEST_CASE("printable: control characters and bytes that are not UTF-8 are shown, all else stays")
+{
+  CHECK(printable("two\tblanks\n") == "two\tblanks\n");
+  CHECK(printable("caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\xA6\x89 \xC2\xA0") ==
+        "caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\xA6\x89 \xC2\xA0");
+  CHECK(printable(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(printable("\x1B[31m\r\a\x7F") == "\\x1b[31m\\x0d\\x07\\x7f");
+  CHECK(printable("\xC2\x9B"
+                  "31m") == "\\xc2\\x9b31m");  // U+009B begins a sequence as ESC [ does
+  CHECK(printable("caf\xE9") == "caf\\xe9");
+  CHECK(printable("\xE2\x82") == "\\xe2\\x82");
+}
+
 TEST_CASE("trimmed: no blanks at the ends, those inside stay")
 {
   CHECK(trimmed("") == "");

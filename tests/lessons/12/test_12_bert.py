@@ -13,14 +13,14 @@ from program_case import ALL, BUILD, ProgramCase
 P = 229766  # parameters of nano
 
 
-def write_text(path, lines=240, seed=3):
+def write_text(path, lines=240, seed=3, encoding="utf-8", end="\n"):
     """Conversations of three lines."""
     draw = random.Random(seed)
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding=encoding, newline="") as file:
         for _ in range(lines // 3):
             for _ in range(3):
-                file.write("".join(draw.choices("abcdefgh", k=draw.randrange(3, 30))) + "\n")
-            file.write("\n")
+                file.write("".join(draw.choices("abcdefgh", k=draw.randrange(3, 30))) + end)
+            file.write(end)
 
 
 class Bert(ProgramCase):
@@ -30,12 +30,17 @@ class Bert(ProgramCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        text, data = (os.path.join(folder.name, name) for name in ("text.txt", "text.h5"))
-        write_text(text)
+        cls.data = cls.conversations(folder.name)
+        cls.small = [cls.data, "--layers=2", "--steps=3"]
+
+    @staticmethod
+    def conversations(folder, **form):
+        """The option that names a token file of the conversations."""
+        text, data = (os.path.join(folder, name) for name in ("text.txt", "text.h5"))
+        write_text(text, **form)
         subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, data], check=True,
                        capture_output=True)
-        cls.data = f"--data={data}"
-        cls.small = [cls.data, "--layers=2", "--steps=3"]
+        return f"--data={data}"
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -61,6 +66,12 @@ class Exactness(Bert):
                         for ranks, zero, B, recompute in itertools.product((1, 2, 4, 8), (0, 1, 3), (1, 2, 4, 8, 16),
                                                                            ("none", "block")) if ranks * B <= 16]
         self.same_digest([*self.small, "--dropout=0.1", "--clip=0.5"], variants)
+
+    def test_text_of_another_system_has_the_same_pairs(self):
+        for form in ({}, {"end": "\r\n"}, {"encoding": "utf-8-sig", "end": " \n"}):
+            with self.subTest(**form):
+                data = self.conversations(self.folder, **form)
+                self.assertIn("to train on in 142 pairs", self.run_program(data, "--steps=1").stdout)
 
     def test_in_bf16_too(self):
         self.same_digest([*self.small, "--precision=bf16"],

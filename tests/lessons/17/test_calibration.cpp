@@ -109,6 +109,9 @@ TEST_CASE("chosen_rows: those with the least SHA-256, others with another salt, 
 TEST_CASE("read_rows: refuses what cannot be, with the line")
 {
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n") == "accepted");
+  CHECK(refusal("\xEF\xBB\xBF" + names + "8,8,1,1024,16,4,512,2,2,1,100\r\n").find("are not its 8 GPUs") !=
+        std::string::npos);
+  CHECK(refusal(std::string("g\0p\0u\0", 6)).find("looks like UTF-16") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,2,1,100\n")
             .find("line 3 cannot be used: tp=2 x pp=1 x dp=2 are not its 8 GPUs") != std::string::npos);
   CHECK(refusal(names + "8,8,3,1024,16,4,512,2,4,1,100\n").find("do not divide the global batch") !=
