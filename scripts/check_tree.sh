@@ -13,6 +13,7 @@
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
 #   - no range views, which the clang of Debian 12 does not compile
+#   - JSON is written by json_text(), and texts are printed by print_text(); draw_text() is for those that draw
 #
 # Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
 set -euo pipefail
@@ -73,6 +74,16 @@ forbid code "${include}common/(messages|collectives|program/session)" "gpt2 and 
 forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 and data know neither MPI nor ranks" "${on_one_rank[@]}"
 forbid names '\b(attention|transformer|gpt2)' "common knows no transformer" "${common[@]}"
 forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launch(), and one source serves all compilers" "${common[@]}" "${gpt2[@]}"
+no_json=() no_printing=() no_drawing=()
+for file in "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"; do
+  [[ $file == common/base/json.cpp ]] || no_json+=("$file")
+  [[ $file == common/base/text.cpp ]] || no_printing+=("$file")
+  [[ $file =~ ^common/(base/text|program/(report|progress_bar|session)|messages/watchdog/watchdog)\.[ch]pp$ ]] || no_drawing+=("$file")
+done
+forbid names '(\.|->)dump\(' "JSON is written by json_text(), which takes any bytes" "${no_json[@]}"
+forbid names '\b(f?puts|fwrite|v?f?printf|fmt::print|std::(cout|cerr|clog))\b' "texts are printed by print_text(), which shows control characters" \
+  "${no_printing[@]}"
+forbid names '\bdraw_text\(' "only what draws on the terminal sends control characters to it" "${no_drawing[@]}"
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
 forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp

@@ -29,6 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "course"))
 sys.dont_write_bytecode = True
 
 from exercise_tree import Refused, read_tree, write_whole  # noqa: E402
+from terminal import show_control_characters  # noqa: E402
 
 
 def lessons_of(options):
@@ -102,7 +103,7 @@ def export(options):
     if options.to:
         write_whole(options.to, text)
     else:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text.encode())
     return 0
 
 
@@ -161,4 +162,5 @@ def main():
 
 
 if __name__ == "__main__":
+    show_control_characters()
     sys.exit(main())

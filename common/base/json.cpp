@@ -40,4 +40,9 @@ nlohmann::json parse_json(std::istream& file)
   return parse(file, false);
 }
 
+std::string json_text(const nlohmann::json& value, int indent)
+{
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace rankwise

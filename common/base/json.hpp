@@ -1,6 +1,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -18,5 +19,9 @@ nlohmann::json parse_json(std::string_view text);
 
 /// The value of a JSON file; is_discarded() unless it is one, or if it is nested more than a thousand deep.
 nlohmann::json parse_json(std::istream& file);
+
+/// A JSON value as text. Bytes of its texts that are not UTF-8, which names of files may hold, become U+FFFD.
+/// @param indent  blanks by which each level is indented; none: all in one line.
+std::string json_text(const nlohmann::json& value, int indent = -1);
 
 }  // namespace rankwise

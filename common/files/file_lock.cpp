@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 
 namespace rankwise {
@@ -81,10 +82,8 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(na
       throw UserError(
           fmt::format("{} is being written by {}.", asked, holder(file)),
           "Two jobs would replace each other's file. Wait until that one has ended, or name another file.");
-    std::fputs(fmt::format("warning: {} cannot be locked: {}. Make sure that no other job writes it.\n", asked,
-                           system_error())
-                   .c_str(),
-               stderr);
+    print_text(stderr, fmt::format("warning: {} cannot be locked: {}. Make sure that no other job writes it.\n",
+                                   asked, system_error()));
     std::remove(name_.c_str());
     return;
   }

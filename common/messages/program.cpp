@@ -17,6 +17,7 @@
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
+#include "common/base/text.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
@@ -87,7 +88,7 @@ class WatchedJob {
     watchdog_->end_together();
     const std::string lost = lost_messages(Communicator::world(), flight_recorder().counts());
     if (lost.empty()) return status;
-    if (session.rank() == 0) std::fputs((lost + ".\n").c_str(), stderr);
+    if (session.rank() == 0) print_text(stderr, lost + ".\n");
     return std::max(status, static_cast<int>(exit_failure));
   }
 
@@ -143,22 +144,15 @@ std::optional<Stop> agree(const Session& session, const std::string& program, co
   return stop;
 }
 
-/// Whether everything that was printed to a stream has been written.
-bool is_written(std::FILE* stream)
-{
-  return std::fflush(stream) == 0 && std::ferror(stream) == 0;
-}
-
 /// Rank 0 says why the job does not run.
 /// @return  the exit status.
 int tell(const Session& session, const Stop& stop)
 {
   if (session.rank() != 0) return stop.status;
   std::FILE* const out = stop.status == exit_success ? stdout : stderr;
-  std::fputs((stop.text + "\n").c_str(), out);
+  check_system(print_text(out, stop.text + "\n") || out == stderr, "print the help");
   if (stop.status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
-    std::fputs("       (The launcher's own message below is only a consequence.)\n", out);
-  check_system(out == stderr || is_written(out), "print the help");
+    print_text(out, "       (The launcher's own message below is only a consequence.)\n");
   return stop.status;
 }
 
@@ -202,7 +196,7 @@ int run_file_program(int argc, char** argv, OptionTable& options,
       },
       [&](Session& session) {
         const int status = session.rank() == 0 ? run(arguments.files()) : exit_success;
-        check_system(is_written(stdout), "print the result");
+        check_system(std::ferror(stdout) == 0, "print the result");
         return status;
       });
 }

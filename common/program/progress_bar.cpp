@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/text.hpp"
 #include "common/program/terminal.hpp"
 
 namespace rankwise {
@@ -25,16 +26,14 @@ void ProgressBar::show(std::int64_t done, std::int64_t total, const std::string&
     const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
     text = fmt::format("[{:.<{}}] {}", std::string(static_cast<std::size_t>(filled), '#'), width, text);
   }
-  std::fputs(fmt::format("\r{:.{}}\033[K", text, columns).c_str(), stderr);
-  std::fflush(stderr);
+  draw_text(stderr, fmt::format("\r{:.{}}\033[K", text, columns));
   shown_ = true;
 }
 
 void ProgressBar::clear()
 {
   if (!shown_) return;
-  std::fputs(clear_picture.data(), stderr);
-  std::fflush(stderr);
+  draw_text(stderr, clear_picture);
   shown_ = false;
 }
 

@@ -23,12 +23,14 @@ std::size_t width_of(const Column& column)
   return std::max({column.name.size(), column.unit.size(), narrowest_column});
 }
 
-/// A line of a block whose label begins with PASS or FAIL: in green or red.
-std::string coloured(const std::string& line)
+/// The text with the words PASS and FAIL in green and red where they begin a line of a block.
+std::string coloured(std::string text)
 {
-  for (const auto& [word, colour] : {std::pair{"  PASS", 32}, std::pair{"  FAIL", 31}})
-    if (line.starts_with(word)) return fmt::format("\033[{}m{}\033[0m{}", colour, word, line.substr(6));
-  return line;
+  for (const std::string word : {"\n  PASS", "\n  FAIL"})
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
+      text.replace(at, word.size(),
+                   fmt::format("\n\033[{}m{}\033[0m", word == "\n  PASS" ? 32 : 31, word.substr(1)));
+  return text;
 }
 
 }  // namespace
@@ -64,8 +66,8 @@ void Report::print(const std::string& text)
   // One stream for the text and the picture that it replaces, since a launcher passes two of them on in any order.
   const bool with_picture = terminal_ && drawn_below_cursor;
   std::FILE* const out = with_picture ? stderr : out_;
-  const bool printed = std::fputs((with_picture ? std::string(clear_picture) + text : text).c_str(), out) >= 0 &&
-                       std::fflush(out) == 0;
+  const std::string shown = colour_ ? coloured(printable(text)) : printable(text);
+  const bool printed = draw_text(out, with_picture ? std::string(clear_picture) + shown : shown);
   terminal_is_gone_ = !printed && terminal_ && errno == EIO;  // a run that SIGHUP stops has to save all the same
   check_system(printed || terminal_is_gone_, "print the report");
 }
@@ -126,7 +128,7 @@ void Report::block(std::string_view title, const std::vector<Line>& lines)
       out += fmt::format("  {} {:<{}}", line.formula.empty() ? " " : "=", line.formula, formula_width);
     out += "  " + line.note;
     out.erase(out.find_last_not_of(' ') + 1);
-    text += (colour_ ? coloured(out) : out) + "\n";
+    text += out + "\n";
   }
   print(text);
 }
@@ -139,7 +141,7 @@ void Report::check(const std::string& name, const CheckedValue& expected, const 
 void Report::write(bool finished)
 {
   json()["finished"] = finished;
-  if (print_ && !json_path_.empty()) write_file(json_path_, json_->dump(2) + "\n");
+  if (print_ && !json_path_.empty()) write_file(json_path_, json_text(*json_, 2) + "\n");
 }
 
 void Report::write_so_far()

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 #include "common/program/crash_report.hpp"
 #include "common/program/launcher.hpp"
@@ -281,9 +282,7 @@ void abort_job(const Failure& failure)
     else if (failure.status != exit_watchdog)
       text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
     std::fflush(stdout);
-    if (drawn_below_cursor) text.insert(0, clear_picture);
-    std::fputs(text.c_str(), stderr);
-    std::fflush(stderr);
+    draw_text(stderr, (drawn_below_cursor ? std::string(clear_picture) : "") + printable(text));
     // MPICH's launcher forgets what it has not read yet when a job ends.
     if (job.ranks > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -91,7 +91,7 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
 {
   using nlohmann::json;
   std::string text;
-  const auto line = [&text](const json& event) { text += event.dump() + ",\n"; };
+  const auto line = [&text](const json& event) { text += json_text(event) + ",\n"; };
   line({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
   line({{"name", "process_sort_index"}, {"ph", "M"}, {"pid", rank}, {"args", {{"sort_index", rank}}}});
   for (int lane = 0; lane < work_kinds; ++lane) {
@@ -153,7 +153,7 @@ nlohmann::json write_trace(const Session& session, const std::string& path, std:
   nlohmann::json clocks = {clock.aligned.json()};
   if (session.rank() != 0) {
     send_text(text);
-    send_text(clocks[0].dump());
+    send_text(json_text(clocks[0]));
     return {};
   }
   for (int rank = 1; rank < session.ranks(); ++rank) {
@@ -164,7 +164,7 @@ nlohmann::json write_trace(const Session& session, const std::string& path, std:
   write_file(
       path,
       fmt::format("{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"clocks\": {}}}, \"traceEvents\": [\n{}\n]}}\n",
-                  clocks.dump(), text));
+                  json_text(clocks), text));
   return clocks;
 }
 

@@ -76,8 +76,8 @@ void expect(const std::string& path, const Json& config, const char* name, const
 {
   const auto found = config.find(name);
   if (found == config.end() || std::ranges::find(possible, *found) != possible.end()) return;
-  refuse_published(
-      path, fmt::format("has {} = {}; only {} can be computed here", name, found->dump(), possible[0].dump()));
+  refuse_published(path, fmt::format("has {} = {}; only {} can be computed here", name, json_text(*found),
+                                     json_text(possible[0])));
 }
 
 void check_gpt2(const std::string& path, const Json& config, const ModelConfig& sizes)
@@ -114,7 +114,7 @@ ModelConfig read_model_config(const std::string& path)
   const Json config = read_object(path);
   const Json type = config.value("model_type", Json("missing"));
   if (type != "gpt2" && type != "bert")
-    refuse_published(path, fmt::format("has model_type = {}, not \"gpt2\" or \"bert\"", type.dump()));
+    refuse_published(path, fmt::format("has model_type = {}, not \"gpt2\" or \"bert\"", json_text(type)));
   ModelConfig sizes;
   const bool bert = type == "bert";
   if (bert) sizes.architecture = Architecture::bert;
@@ -224,11 +224,11 @@ std::map<std::string, std::string> model_descriptions(const ModelConfig& config)
   for (const auto& [name, size] : bert ? bert_size_names : gpt2_size_names) json[name] = config.*size;
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";
-  std::map<std::string, std::string> texts{{"config.json", json.dump(2) + "\n"}};
+  std::map<std::string, std::string> texts{{"config.json", json_text(json, 2) + "\n"}};
   if (bert) return texts;
   const nlohmann::json generation{
       {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
-  texts["generation_config.json"] = generation.dump(2) + "\n";
+  texts["generation_config.json"] = json_text(generation, 2) + "\n";
   return texts;
 }
 

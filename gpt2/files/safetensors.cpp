@@ -330,9 +330,9 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
 {
   std::vector<std::string> entries;
   const auto add = [&entries](std::string_view name, const std::string& value) {
-    entries.push_back(nlohmann::json(name).dump() + ":" + value);
+    entries.push_back(json_text(name) + ":" + value);
   };
-  if (!metadata.empty()) add(metadata_name, nlohmann::json(metadata).dump());
+  if (!metadata.empty()) add(metadata_name, json_text(metadata));
   std::int64_t end = 0;
   std::set<std::string_view> names;
   for (const SafetensorsDeclaration& tensor : tensors) {

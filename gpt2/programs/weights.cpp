@@ -98,8 +98,9 @@ void run_job(const std::vector<std::string>& words, Job& job)
     publish_folder(words[1], config, words[2]);
   else
     publish(words[1], config, words[2]);
-  fmt::print("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2], group_digits(config.parameters()),
-             config.layers, config.heads, config.channels, config.vocabulary, config.context);
+  print_text(stdout, fmt::format("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2],
+                                 group_digits(config.parameters()), config.layers, config.heads, config.channels,
+                                 config.vocabulary, config.context));
 }
 
 }  // namespace

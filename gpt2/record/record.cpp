@@ -53,7 +53,7 @@ void begin_record(const std::string& path, const Record& record)
                            {"rounded", record.rounded},
                            {"global_batch", record.global_batch},
                            {"dropout", record.dropout}};
-  write_attribute(file, "run", run.dump());
+  write_attribute(file, "run", json_text(run));
   write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
   write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
   create_group(file, "entries").close("create entries of " + path);

@@ -137,7 +137,7 @@ std::vector<std::vector<LogEvent>> gather_events(const std::vector<LogEvent>& ow
     of_this_rank.push_back({e.group, e.ticket, e.starts, messages});
   }
   std::vector<std::vector<LogEvent>> all;
-  for (const std::string& text : gather_texts(communicator, of_this_rank.dump())) {
+  for (const std::string& text : gather_texts(communicator, json_text(of_this_rank))) {
     std::vector<LogEvent>& events = all.emplace_back();
     for (const auto& e : parse_json(text)) {
       events.push_back({e[0], e[1], e[2], {}});

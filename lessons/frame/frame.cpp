@@ -305,7 +305,7 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
 
 void Progress::log(const nlohmann::json& line)
 {
-  if (run_.session.rank() == 0 && !run_.options.log.empty()) log_.add(line.dump() + "\n");
+  if (run_.session.rank() == 0 && !run_.options.log.empty()) log_.add(json_text(line) + "\n");
 }
 
 void Progress::save(const ModelOnRanks& model, std::int64_t updates)

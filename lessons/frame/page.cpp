@@ -7,7 +7,7 @@ namespace rankwise {
 
 void write_page(const std::string& path, const nlohmann::json& report)
 {
-  std::string data = nlohmann::json::array({report}).dump();
+  std::string data = json_text(nlohmann::json::array({report}));
   // A browser reads "</script" and "<!--<script" before the script does.
   for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
   constexpr std::string_view mark = "[[page.json]]";

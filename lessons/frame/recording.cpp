@@ -121,8 +121,9 @@ void record_step(Run& run, const StepReport& measured, const HeldShards& held)
 void tell_recorded(const Run& run)
 {
   if (run.session.rank() != 0 || run.recorded_steps == 0 || run.options.record.empty()) return;
-  fmt::print(stderr, "{} has what was noted in the {} before: compare_records reads it.\n", run.options.record,
-             run.recorded_steps == 1 ? "step" : fmt::format("{} steps", run.recorded_steps));
+  print_text(stderr,
+             fmt::format("{} has what was noted in the {} before: compare_records reads it.\n", run.options.record,
+                         run.recorded_steps == 1 ? "step" : fmt::format("{} steps", run.recorded_steps)));
 }
 
 void report_recording(Report& report, Run& run)

@@ -67,7 +67,8 @@ void check_alike(const OptionTable& options)
   std::vector<std::pair<std::string, std::string>> facts{
       {"the files that they read", fmt::format("{}", fmt::join(read, ", "))}};
   const nlohmann::json all = options.json();
-  for (const auto& [name, value] : all.items()) facts.emplace_back("--" + name, value.dump());
+  for (const auto& [name, value] : all.items())
+    facts.emplace_back("--" + name, value.is_string() ? value.get<std::string>() : json_text(value));
   check_agreement(Communicator::world(), facts);
 }
 

@@ -1,6 +1,7 @@
 """The files that a run names: what is replaced, what is written to, what is refused, and two jobs on one checkpoint."""
 
 import filecmp
+import json
 import os
 import shutil
 import socket
@@ -155,6 +156,26 @@ class Paths(ProgramCase):
         for option in ("--checkpoint", "--report"):
             self.assert_refused(*MODEL, f"{option}={self.path('x' * 256)}", says=[option, "its name is too long", "255 bytes"])
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_names_and_prompts_of_any_bytes(self):
+        name = os.fsdecode(b"caf\xe9 \x1b[31m")
+        with open(self.path(name), "wb") as file:
+            file.write(b"a\0b\x1b[31m\xe9\r\n")
+        made = {option: self.path(f"{name}.{option}") for option in ("report", "log", "html", "trace", "record", "checkpoint")}
+        runs = [self.must_run(*MODEL, f"--prompt-file={self.path(name)}", "--sample=1", "--samples=2",
+                              *(f"--{option}={path}" for option, path in made.items())),
+                self.run_program(*MODEL, f"--data={self.path('none')}{name}")]
+        for number in "1", "2":
+            self.assertIn(f"# sample {number}:\n# a\\x00b\\x1b[31m\\xe9\\x0d\n", runs[0].stdout)
+        for program, *options in ("lessons/00_mpi",), ("lessons/02_collectives", "--count=8"):
+            path = made[program] = f"{made['report']}.{os.path.basename(program)}"
+            runs.append(self.must_run(f"--report={path}", *options, program=program))
+        for path in made.values():
+            self.assertTrue(os.path.exists(path), os.fsencode(path))
+            if ".report" in path:
+                self.assertIn("caf\ufffd \x1b[31m", json.loads(self.read(path))["options"]["report"])
+        for run in runs:
+            self.assertNotRegex(run.stdout + run.stderr, r"[\ufffd\x00-\x08\x0b-\x1f\x7f]")
 
     def test_names_that_collide(self):
         both, data = self.path("both"), self.write("data.h5")

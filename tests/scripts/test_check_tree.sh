@@ -51,6 +51,11 @@ echo 'int rank = 0;' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
 echo 'MPI_Barrier(MPI_COMM_WORLD);' >data/loader.cpp; finds 'data/loader.cpp:1:'
 echo '#include "common/program/session.hpp"' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
 echo 'struct Attention;' >common/base/sum.cpp; finds 'common/base/sum.cpp:1:'
+echo 'text += json.dump(2);' >data/loader.cpp; finds 'data/loader.cpp:1: JSON is written by json_text()'
+for call in 'std::fputs(text, stderr);' 'fmt::print("{}", text);' 'std::cout << text;' 'printf("%s", text);'; do
+  echo "$call" >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11: texts are printed by print_text()'
+done
+echo 'draw_text(stdout, name);' >gpt2/model.cpp; finds 'gpt2/model.cpp:1: only what draws'
 echo 'if (arithmetic == Arithmetic::exact) {}' >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11:'
 for call in 'MPI_Send(a);' 'MPI_Irecv(a);' 'MPI_Sendrecv(a);' 'MPI_Issend(a);'; do
   echo "$call" >>lessons/01_one/01_one.cpp; finds 'only lesson 00 sends messages by MPI itself'

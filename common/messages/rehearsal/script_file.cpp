@@ -46,7 +46,7 @@ void write_scripts(const std::string& path, const std::vector<StepScript>& scrip
         nlohmann::json json = as_json(line);
         json["rank"] = rank;
         json["lane"] = name_of(lane);
-        text += json.dump() + "\n";
+        text += json_text(json) + "\n";
       }
   write_file(path, text);
 }

@@ -58,8 +58,7 @@ double FlightRecord::longest_s() const
 
 std::string to_text(const FlightRecord& record)
 {
-  // File names and labels may contain any bytes.
-  return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(record);
 }
 
 FlightRecord flight_record_from(const std::string& text)

@@ -71,7 +71,7 @@ std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts)
 std::string lost_messages(const Communicator& world, const std::vector<MessageCount>& counts)
 {
   std::vector<std::vector<MessageCount>> all;
-  const std::string own = nlohmann::json(counts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string own = json_text(counts);
   for (const std::string& text : gather_texts(world, own))
     all.push_back(parse_json(text).get<std::vector<MessageCount>>());
   return lost_messages(all);

@@ -65,7 +65,7 @@ std::string RankView::draw(const Records& records)
     const Doing now = doing(records, waits, rank);
     std::string& past = past_[lines - 1];
     past = past.substr(1) + now.letter;
-    picture += fmt::format("\n\rrank {:<3}|{}| {}\033[K", rank, past, now.text);
+    picture += fmt::format("\n\rrank {:<3}|{}| {}\033[K", rank, past, printable(now.text));
   }
   const std::size_t more = records.size() - (lines - 1);
   picture += fmt::format("\n\r# computes   > sends and receives   . waits{}\033[J\033[?7h\033[{}A\r",

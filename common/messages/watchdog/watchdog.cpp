@@ -7,6 +7,7 @@
 
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/messages/watchdog/code_places.hpp"
 #include "common/messages/watchdog/diagnosis.hpp"
 #include "common/messages/watchdog/mpi_calls.hpp"
@@ -267,8 +268,7 @@ void Watchdog::show(bool shown)
   shown_ = shown;
   if (shown) drawn_below_cursor = true;
   if (shown || communicator_.rank() != 0) return;
-  std::fputs(clear_picture.data(), stderr);
-  std::fflush(stderr);
+  draw_text(stderr, clear_picture);
 }
 
 /// Draws the latest records, and asks for new ones.
@@ -289,8 +289,7 @@ void Watchdog::look(Clock::time_point now)
     send(static_cast<int>(r), tag_look, "");
   }
   if (first || !drawn_below_cursor) return;
-  std::fputs(view_.draw(seen_).c_str(), stderr);
-  std::fflush(stderr);
+  draw_text(stderr, view_.draw(seen_));
 }
 
 void Watchdog::ask_all(Clock::time_point now, double timeout_s)

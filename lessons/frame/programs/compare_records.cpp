@@ -41,10 +41,12 @@ int main(int argc, char** argv)
   return run_file_program(
       argc, argv, table, [&](const std::vector<std::string>& files) { comparison = compare_files(files); },
       [&](const std::vector<std::string>&) {
-        fmt::print("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
-                   comparison.bits ? " bit by bit" : " up to rounding",
-                   comparison.step < 0 ? "No difference." : "First difference: " + comparison.text);
-        if (!comparison.after.empty()) fmt::print("Then: {}.\n", fmt::join(comparison.after, "; "));
+        print_text(stdout,
+                   fmt::format("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
+                               comparison.bits ? " bit by bit" : " up to rounding",
+                               comparison.step < 0 ? "No difference." : "First difference: " + comparison.text));
+        if (!comparison.after.empty())
+          print_text(stdout, fmt::format("Then: {}.\n", fmt::join(comparison.after, "; ")));
         return comparison.step < 0 ? exit_success : exit_failure;
       });
 }

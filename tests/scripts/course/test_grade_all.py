@@ -227,10 +227,12 @@ class Grade(Folder):
                                (("grade-all", self.handed_in, "--lessons=09"), "these lessons have exercises: 01"),
                                (("regrade", self.root, "--lessons=01"), "has no grades yet"),
                                (("grade", self.folder / "none", "--lessons=01"), "there is no"),
+                               (("grade", self.folder / "\x1b[31m\udce9\u00e9", "--lessons=01"), "\\x1b[31m\\udce9\u00e9"),
                                (("grade-all", self.root, "--lessons=01", "--jobs=0"), "at least one")):
             status, output = run_course(self.root, *arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(why, output)
+            self.assertNotIn("\x1b", output)
 
     def test_changes_name_what_was_added_or_taken_away(self):
         row = {"exercise": "01.1", "verdict": "passed", "points": 1, "of": 1}
