@@ -63,10 +63,8 @@ std::optional<std::string> bytes_spelled(std::string_view spelled)
   for (std::size_t i = 0; i < spelled.size(); ++i) {
     int character = static_cast<unsigned char>(spelled[i]);
     if (character >= 0x80) {  // two bytes of UTF-8: 110xxxxx 10xxxxxx
-      if ((character & 0xE0) != 0xC0 || ++i == spelled.size()) return {};
-      const int second = static_cast<unsigned char>(spelled[i]);
-      character = (character & 0x1F) << 6 | (second & 0x3F);
-      if ((second & 0xC0) != 0x80 || character < 0x80) return {};
+      if (character_bytes(spelled.substr(i)) != 2) return {};
+      character = (character & 0x1F) << 6 | (spelled[++i] & 0x3F);
     }
     if (character >= spelling_characters || table[static_cast<std::size_t>(character)] < 0) return {};
     bytes += static_cast<char>(table[static_cast<std::size_t>(character)]);

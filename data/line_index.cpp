@@ -9,15 +9,22 @@
 
 namespace rankwise {
 
+namespace {
+
+constexpr int only_blanks = -1;  // in place of a number of newlines
+
+}  // namespace
+
 LineIndex::LineIndex(std::shared_ptr<const TokenSource> source, const Tokenizer& tokenizer)
     : source_(std::move(source))
 {
   check(tokenizer.encode("\n").size() == 1, "the tokenizer has no token for a newline");
-  kinds_.resize(static_cast<std::size_t>(tokenizer.vocabulary()));
+  newlines_.resize(static_cast<std::size_t>(tokenizer.vocabulary()));
   for (Token token = 0; token < tokenizer.vocabulary(); ++token) {
     const std::string text = tokenizer.decode({&token, 1});
     const auto count = std::min<std::ptrdiff_t>(std::count(text.begin(), text.end(), '\n'), 2);
-    kinds_[static_cast<std::size_t>(token)] = trimmed(text).empty() && count == 0 ? blank : Kind(count);
+    newlines_[static_cast<std::size_t>(token)] =
+        static_cast<std::int8_t>(count == 0 && trimmed(text).empty() ? only_blanks : count);
   }
   find_lines();
 }
@@ -40,14 +47,14 @@ void LineIndex::find_lines()
     block.resize(static_cast<std::size_t>(std::min(block_size, source_->size() - begin)));
     source_->read(begin, block);
     for (std::size_t i = 0; i < block.size(); ++i) {
-      const Kind kind = kind_of(block[i]);
-      if (kind == blank) {
+      const int newlines = newlines_of(block[i]);
+      if (newlines == only_blanks) {
         ++blanks;
         continue;
       }
-      if (kind != of_line) {
+      if (newlines > 0) {
         if (breaks == 0) end_line();
-        breaks = std::min(breaks + kind, 2);
+        breaks = std::min(breaks + newlines, 2);
         blanks = 0;
         continue;
       }
@@ -81,11 +88,10 @@ std::vector<Token> LineIndex::read(std::int64_t line, std::int64_t limit) const
       line < pairs() ? followed_[static_cast<std::size_t>(line)] : last_[static_cast<std::size_t>(line - pairs())];
   std::vector<Token> tokens(static_cast<std::size_t>(std::min(limit, source_->size() - first)));
   source_->read(first, tokens);
-  const auto ends = [&](Token token) { return kind_of(token) != of_line && kind_of(token) != blank; };
-  const auto end = std::find_if(tokens.begin(), tokens.end(), ends);
+  const auto end = std::find_if(tokens.begin(), tokens.end(), [&](Token token) { return newlines_of(token) > 0; });
   const bool whole = end != tokens.end() || std::ssize(tokens) < limit;  // else blanks may stand before more text
   tokens.erase(end, tokens.end());
-  while (whole && kind_of(tokens.back()) == blank) tokens.pop_back();
+  while (whole && newlines_of(tokens.back()) == only_blanks) tokens.pop_back();
   return tokens;
 }
 

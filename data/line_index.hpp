@@ -42,19 +42,12 @@ class LineIndex {
   std::vector<Token> read(std::int64_t line, std::int64_t limit) const;
 
  private:
-  /// What a token is to a line.
-  enum Kind : std::uint8_t {
-    of_line,
-    one_newline,
-    more_newlines,
-    blank,  // white space without a newline
-  };
-
   void find_lines();
-  Kind kind_of(Token token) const { return kinds_[static_cast<std::size_t>(token)]; }
+  int newlines_of(Token token) const { return newlines_[static_cast<std::size_t>(token)]; }
 
   std::shared_ptr<const TokenSource> source_;
-  std::vector<Kind> kinds_;             // (V): kind of each token
+  std::vector<std::int8_t>
+      newlines_;  // (V): number of newlines in each token; only_blanks for white space without any
   std::vector<std::int64_t> followed_;  // first token of each line with a successor
   std::vector<std::int64_t> last_;      // first token of each last line of a conversation
   std::int64_t shortest_pair_ = 0;

@@ -88,13 +88,11 @@ void run_job(const Options& options, Job& job)
   bar.clear();
   writer->finish();
   const Tokens tokens = open_token_file(options.files[1]);
-  std::string notes;
-  for (const std::string& note : job.measure.notes) notes += fmt::format("note: {}.\n", note);
   print_text(stdout,
              fmt::format("{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n{}",
                          options.files[1], group_digits(tokens.train->size()),
                          group_digits(tokens.validation->size()), group_digits(tokens.vocabulary),
-                         tokens.tokenizer->name(), group_digits(job.measure.characters), notes));
+                         tokens.tokenizer->name(), group_digits(job.measure.characters), job.measure.notes));
 }
 
 }  // namespace

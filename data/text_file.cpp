@@ -1,6 +1,7 @@
 #include "data/text_file.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 
 #include <fmt/format.h>
@@ -49,22 +50,18 @@ struct Findings {
     waiting.erase(0, waiting.size() - rest.size());
   }
 
-  /// Judges the last bytes too; then says what a user should know.
-  std::vector<std::string> notes()
+  /// Judges the last bytes too; then says what a user should know, a line each.
+  std::string notes()
   {
     add(std::string(end_of_text.size() - 1, ' '));
-    std::vector<std::string> all;
-    if (not_utf8 > 0)
-      all.push_back(
-          fmt::format("{} bytes are not UTF-8. If they are Latin-1: iconv -f LATIN1 -t UTF-8 FILE > TEXT.txt",
-                      group_digits(not_utf8)));
-    if (carriage_returns > 0)
-      all.push_back(
-          fmt::format("{} lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt",
-                      group_digits(carriage_returns)));
-    if (ends_of_text > 0)
-      all.push_back(fmt::format("{} stands in it {} times, and is read as these {} characters, not as one token",
-                                end_of_text, group_digits(ends_of_text), end_of_text.size()));
+    std::string all;
+    const auto note = [&](std::int64_t count, std::string_view what) {
+      if (count > 0) all += fmt::format("note: {} {}.\n", group_digits(count), what);
+    };
+    note(not_utf8, "bytes are not UTF-8. If they are Latin-1: iconv -f LATIN1 -t UTF-8 FILE > TEXT.txt");
+    note(carriage_returns, "lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt");
+    note(ends_of_text,
+         "times <|endoftext|> stands in it, which is read as these 13 characters and not as one token");
     return all;
   }
 };
@@ -73,6 +70,11 @@ struct Findings {
 
 TextMeasure measure_text(const std::string& path)
 {
+  const auto refuse = [&](const std::string& why, const std::string& remedy) {
+    throw UserError(fmt::format("the text {} {}.", path, why), remedy);
+  };
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+    refuse("is not a regular file, so it cannot be read twice", request_of(path).remedy);
   TextMeasure measure;
   Sha256 digest;
   Findings found;
@@ -82,13 +84,13 @@ TextMeasure measure_text(const std::string& path)
     digest.update(std::as_bytes(std::span(block)));
     found.add(block);
   });
-  if (measure.bytes == 0) throw UserError(fmt::format("the text {} is empty.", path), request_of(path).remedy);
+  if (measure.bytes == 0) refuse("is empty", request_of(path).remedy);
   measure.notes = found.notes();
   if (found.zeros > 0)
-    throw UserError(fmt::format("the text {} has {} bytes 0, the first at byte {}; a text has none.", path,
-                                group_digits(found.zeros), group_digits(found.first_zero)),
-                    "It is another kind of file, or a part of it was never written. Bytes that stand in a text by\n"
-                    "mistake are removed with: tr -d '\\000' < FILE > TEXT.txt");
+    refuse(fmt::format("has {} bytes 0, the first at byte {}; a text has none", group_digits(found.zeros),
+                       group_digits(found.first_zero)),
+           "It is another kind of file, or a part of it was never written. Bytes that stand in a text by\n"
+           "mistake are removed with: tr -d '\\000' < FILE > TEXT.txt");
   measure.sha256 = digest.hex();
   return measure;
 }

@@ -4,7 +4,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "data/token_file.hpp"
 
@@ -19,8 +18,8 @@ struct TextMeasure {
   std::int64_t bytes = 0;       ///< length, without a byte-order mark
   std::int64_t characters = 0;  ///< number of UTF-8 characters: bytes that are not continuation bytes
   std::string sha256;           ///< SHA-256 of these bytes
-  /// What a user should know of the text: bytes that are not UTF-8, line ends of two bytes, marks that are read as text.
-  std::vector<std::string> notes;
+  /// Lines about what a user should know of the text: bytes that are not UTF-8, line ends of two bytes, marks that are read as text.
+  std::string notes;
 
   /// Characters of the training split, the first 90 % rounded down; the rest is for validation.
   std::int64_t train_characters() const { return characters / 10 * 9 + characters % 10 * 9 / 10; }

@@ -19,16 +19,8 @@ std::string read_vocabulary_file(const std::filesystem::path& folder, const char
 {
   const bool other = !std::filesystem::exists(folder / name) && std::filesystem::exists(folder / other_name);
   const std::string path = folder / (other ? other_name : name);
-  const FileRequest request{.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from};
-  std::string text;
-  read_text(path, request, [&](std::string_view block) {
-    text += block;
-    if (std::ssize(text) <= max_vocabulary_file_bytes) return;
-    throw UserError(
-        fmt::format("{} has more than {} bytes.", request.asked, group_digits(max_vocabulary_file_bytes)),
-        request.remedy);
-  });
-  return text;
+  return whole_text(path, {.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from},
+                    max_vocabulary_file_bytes);
 }
 
 }  // namespace

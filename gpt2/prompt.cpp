@@ -1,37 +1,24 @@
 #include "gpt2/prompt.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
-#include "common/base/text.hpp"
 #include "common/files/plain_text.hpp"
 
 namespace rankwise {
 
 namespace {
 
-constexpr std::size_t longest_prompt_bytes = 1'000'000;
-
 std::string content_of(const std::string& path)
 {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  text.resize(longest_prompt_bytes + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (!file.eof() && text.size() <= longest_prompt_bytes)
-    throw UserError(fmt::format("--prompt-file={} cannot be read{}.", path, looked_for(path)),
-                    "Name a file with the text of the prompt.");
-  text = without_mark(text, {.asked = "--prompt-file=" + path, .remedy = "The model sees the text's last tokens."});
-  if (text.empty() || text.size() > longest_prompt_bytes)
-    throw UserError(
-        fmt::format("--prompt-file={} {}.", path, text.empty() ? "is empty" : "has more than 1,000,000 bytes"),
-        "A prompt has at least one byte and at most a million; the model sees its last tokens.");
+  const FileRequest request{
+      .asked = "--prompt-file=" + path,
+      .remedy = "A prompt has at least one byte and at most a million; the model sees its last tokens."};
+  const std::string text = whole_text(path, request, 1'000'000);
+  if (text.empty()) throw UserError(request.asked + " is empty.", request.remedy);
   return text;
 }
 

@@ -110,17 +110,15 @@ std::size_t character_bytes(std::string_view text)
 std::string printable(std::string_view text)
 {
   std::string shown;
-  while (!text.empty()) {
-    const std::size_t length = character_bytes(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool of_ascii = length == 1 && ((first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t');
-    const bool of_unicode = length > 1 && (text.substr(0, 2) < "\xC2\x80" || text.substr(0, 2) > "\xC2\x9F");
-    const std::string_view bytes = text.substr(0, std::max<std::size_t>(length, 1));
-    if (of_ascii || of_unicode)
-      shown += bytes;
+  for (std::string_view rest = text, piece; !rest.empty(); rest.remove_prefix(piece.size())) {
+    const std::size_t length = character_bytes(rest);
+    piece = rest.substr(0, std::max<std::size_t>(length, 1));
+    const bool control = (piece < " " && piece != "\n" && piece != "\t") || piece == "\x7F" ||
+                         ("\xC2\x80" <= piece && piece <= "\xC2\x9F");
+    if (length > 0 && !control)
+      shown += piece;
     else
-      for (const char byte : bytes) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-    text.remove_prefix(bytes.size());
+      for (const char byte : piece) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
   }
   return shown;
 }

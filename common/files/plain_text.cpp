@@ -1,5 +1,6 @@
 #include "common/files/plain_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -20,17 +21,20 @@ using namespace std::string_view_literals;
 
 /// A kind of file that is no text in UTF-8.
 struct OtherKind {
-  std::string_view begin;    // its first bytes
+  std::string_view begin;    // its first bytes, for begins_as()
   std::string_view called;   // its name in messages
   std::string_view command;  // what makes text of it
 };
 
-constexpr std::array<OtherKind, 12> other_kinds{{
-    {"\xFF\xFE\0\0"sv, "UTF-32",
-     "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},  // before UTF-16, whose mark it begins with
+constexpr std::array<OtherKind, 14> other_kinds{{
+    // Before UTF-16, whose mark it begins with.
+    {"\xFF\xFE\0\0"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
     {"\0\0\xFE\xFF"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
     {"\xFF\xFE"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > TEXT.txt"},
     {"\xFE\xFF"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > TEXT.txt"},
+    // Without a mark.
+    {"?\0?\0"sv, "UTF-16", "iconv -f UTF-16LE -t UTF-8 FILE > TEXT.txt"},
+    {"\0?\0?"sv, "UTF-16", "iconv -f UTF-16BE -t UTF-8 FILE > TEXT.txt"},
     {"\x1F\x8B"sv, "gzip", "gunzip < FILE > TEXT.txt"},
     {"BZh91AY&SY"sv, "bzip2", "bunzip2 < FILE > TEXT.txt"},
     {"\xFD"
@@ -43,17 +47,11 @@ constexpr std::array<OtherKind, 12> other_kinds{{
     {"\x89HDF\r\n\x1A\n"sv, "HDF5", ""},
 }};
 
-/// The kind of a file that is no text in UTF-8, by its first bytes; nullptr if it may be one.
-const OtherKind* other_kind(std::string_view begin)
+/// Whether a text begins with a pattern, in which ? is any byte but 0.
+bool begins_as(std::string_view text, std::string_view pattern)
 {
-  for (const OtherKind& kind : other_kinds)
-    if (begin.starts_with(kind.begin)) return &kind;
-  // UTF-16 without a mark: every other byte of English is 0.
-  static constexpr OtherKind little{"", "UTF-16", "iconv -f UTF-16LE -t UTF-8 FILE > TEXT.txt"};
-  static constexpr OtherKind big{"", "UTF-16", "iconv -f UTF-16BE -t UTF-8 FILE > TEXT.txt"};
-  const auto zero = [&](std::size_t i) { return begin[i] == '\0'; };
-  if (begin.size() < 4 || zero(0) == zero(1) || zero(0) != zero(2) || zero(1) != zero(3)) return nullptr;
-  return zero(1) ? &little : &big;
+  const auto fits = [](char wanted, char byte) { return wanted == '?' ? byte != '\0' : byte == wanted; };
+  return text.size() >= pattern.size() && std::equal(pattern.begin(), pattern.end(), text.begin(), fits);
 }
 
 [[noreturn]] void refuse(const FileRequest& request, const std::string& why)
@@ -65,10 +63,11 @@ const OtherKind* other_kind(std::string_view begin)
 
 std::string_view without_mark(std::string_view begin, const FileRequest& request)
 {
-  if (const OtherKind* const kind = other_kind(begin)) {
-    const std::string convert = kind->command.empty() ? "" : fmt::format("Make text of it: {}\n", kind->command);
+  for (const OtherKind& kind : other_kinds) {
+    if (!begins_as(begin, kind.begin)) continue;
+    const std::string convert = kind.command.empty() ? "" : fmt::format("Make text of it: {}\n", kind.command);
     refuse({request.asked, convert + request.remedy},
-           fmt::format("is not text in UTF-8: it looks like {}", kind->called));
+           fmt::format("is not text in UTF-8: it looks like {}", kind.called));
   }
   constexpr std::string_view mark = "\xEF\xBB\xBF";
   return begin.substr(begin.starts_with(mark) ? mark.size() : 0);
@@ -80,7 +79,7 @@ void read_text(const std::string& path, const FileRequest& request,
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) refuse(request, "does not exist" + looked_for(path));
-  if (!std::filesystem::is_regular_file(status)) refuse(request, "is not a regular file");
+  if (std::filesystem::is_directory(status)) refuse(request, "is a folder");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (file == nullptr) refuse(request, "cannot be read: " + system_error());
   std::string block(1 << 20, '\0');
@@ -90,6 +89,16 @@ void read_text(const std::string& path, const FileRequest& request,
     use(first ? without_mark(read, request) : read);
   }
   check(std::ferror(file.get()) == 0, fmt::format("cannot read {}: {}", path, system_error()));
+}
+
+std::string whole_text(const std::string& path, const FileRequest& request, std::int64_t most)
+{
+  std::string text;
+  read_text(path, request, [&](std::string_view block) {
+    text += block;
+    if (std::ssize(text) > most) refuse(request, fmt::format("has more than {} bytes", group_digits(most)));
+  });
+  return text;
 }
 
 }  // namespace rankwise

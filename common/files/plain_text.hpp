@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,9 +20,13 @@ namespace rankwise {
 std::string_view without_mark(std::string_view begin, const FileRequest& request);
 
 /// Calls @p use with each block of a text in order, as without_mark() leaves it.
-/// @throws UserError  as without_mark() does, and when the file is missing, no regular file or unreadable.
+/// @throws UserError  as without_mark() does, and when the file is missing, a folder or unreadable.
 /// @failure  Error when reading fails later.
 void read_text(const std::string& path, const FileRequest& request,
                const std::function<void(std::string_view)>& use);
+
+/// All of a text, as without_mark() leaves it.
+/// @throws UserError  as read_text() does, and when it has more than @p most bytes.
+std::string whole_text(const std::string& path, const FileRequest& request, std::int64_t most);
 
 }  // namespace rankwise

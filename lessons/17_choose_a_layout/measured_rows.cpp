@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <optional>
+#include <sstream>
 
 #include <boost/tokenizer.hpp>
 #include <fmt/format.h>
@@ -188,9 +187,8 @@ bool wanted(const std::string& line, const RowOptions& options)
 
 std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& options)
 {
-  if (std::filesystem::is_directory(path)) throw UserError(path + " is a folder.", "Name a file.");
-  std::ifstream file(path);
-  if (!file) throw UserError(path + " cannot be read.", "Name a file of comma-separated values.");
+  std::istringstream file(
+      whole_text(path, {.asked = path, .remedy = "Name a file of comma-separated values."}, 100'000'000));
   std::string line;
   const auto next_line = [&] {
     if (!std::getline(file, line)) return false;
@@ -198,8 +196,7 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
     return true;
   };
   next_line();
-  const std::vector<std::string> names = cells_of(
-      std::string(without_mark(line, {.asked = path, .remedy = "Name a file of comma-separated values."})));
+  const std::vector<std::string> names = cells_of(line);
   std::vector<MeasuredRow> rows;
   for (int number = 2; next_line(); ++number)
     if (!line.empty() && wanted(line, options)) {

@@ -378,7 +378,7 @@ TEST_CASE("read_vocabulary_files: refuses missing and oversized files")
   const ScratchFolder folder;
   CHECK_THROWS_WITH(read_vocabulary_files(folder / "none"), Contains("encoder.json does not exist"));
   std::filesystem::create_directory(folder / "encoder.json");
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("is not a regular file"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("is a folder"));
   std::filesystem::remove(folder / "encoder.json");
   make_file(folder / "encoder.json", "{}");
   CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("vocab.bpe does not exist"));

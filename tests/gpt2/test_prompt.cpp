@@ -30,7 +30,7 @@ TEST_CASE("prompt_of: the option, the file, or a line end")
   std::ofstream(options.prompt_file) << std::string(1'000'001, 'x');
   CHECK_THROWS_WITH(prompt_of(options, bytes), Contains("more than 1,000,000 bytes"));
   std::filesystem::remove(options.prompt_file);
-  CHECK_THROWS_WITH(prompt_of(options, bytes), Contains("cannot be read"));
+  CHECK_THROWS_WITH(prompt_of(options, bytes), Contains("does not exist"));
   options.prompt_file = std::filesystem::temp_directory_path();
   CHECK_THROWS_AS(prompt_of(options, bytes), UserError);
 }
