@@ -50,11 +50,11 @@ class Deadline {
     const std::chrono::duration<double> patience(limit_s + 0.1 * std::min(launched_rank(), 100));
     thread_ = std::thread([passed = passed_.get_future(), limit_s, patience, what] {
       if (passed.wait_for(patience) == std::future_status::ready) return;
-      fmt::print(
+      print_text(
           stderr,
-          "rank {}: MPI has not {} within {:.0f} s (--timeout). It waits for all processes of the job: one has "
-          "died,\n  cannot be reached, or runs another program. The job ends with status {}.\n",
-          launched_rank(), what, limit_s, static_cast<int>(exit_watchdog));
+          fmt::format("rank {}: MPI has not {} within {:.0f} s (--timeout). It waits for all processes of the job: "
+                      "one has died,\n  cannot be reached, or runs another program. The job ends with status {}.\n",
+                      launched_rank(), what, limit_s, static_cast<int>(exit_watchdog)));
       std::_Exit(exit_watchdog);
     });
   }

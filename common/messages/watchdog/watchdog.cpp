@@ -221,8 +221,7 @@ void Watchdog::keep_quiet(Clock::time_point now)
 {
   if (idle_s(now) < timeout_s_) return;
   alarm_.reset();
-  quiet_until_ =
-      now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_));
+  quiet_until_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_));
 }
 
 void Watchdog::receive_all()
