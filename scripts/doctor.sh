@@ -103,14 +103,13 @@ check_libraries() {
 }
 
 check_machine() {
-  local cores available_MB shared_MB
+  local cores available_MB owner shared_MB
   cores=$(getconf _NPROCESSORS_ONLN)
-  if [[ -r /proc/meminfo ]]; then
-    available_MB=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+  if read -r available_MB owner < <(python3 scripts/host_memory.py); then
     if ((available_MB < 1000 * cores)); then
-      note memory "$available_MB MiB are free, $cores cores" "A compiler takes up to 1 GB; with less, build with fewer of them: cmake --build build -j 1"
+      note memory "$available_MB MiB are free in $owner, $cores cores" "A compiler takes up to 1 GB; with less, build with fewer of them: cmake --build build -j 1"
     else
-      ok memory "$available_MB MiB are free, $cores cores"
+      ok memory "$available_MB MiB are free in $owner, $cores cores"
     fi
   fi
   if [[ -d /dev/shm ]]; then

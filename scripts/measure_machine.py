@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 
+import host_memory
 from whole_file import write_whole
 from with_mpi import with_mpi
 
@@ -136,10 +137,10 @@ def measured(build, folder, cores):
     ranks = max(cores, 2)
     small, large = (all_reduce(build, ranks, count) for count in (SMALL, LARGE))
     fit, meetings = large["fit"], (ranks - 1).bit_length()
-    together = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    together, owner = min(host_memory.limits(used=False))
     copies = memory_rate(cores)
     return {
-        "memory": (quantity(together / cores, "B"), f"{quantity(together, 'B')} of the machine, divided among its cores"),
+        "memory": (quantity(together / cores, "B"), f"{quantity(together, 'B')} of {owner}, divided among the cores"),
         "half": (quantity(product_rate(build, cores, "bf16"), "FLOP/s"), "the fastest bf16 matrix product"),
         "single": (quantity(product_rate(build, cores, "f32"), "FLOP/s"), "the fastest f32 matrix product"),
         "memory-rate": (quantity(copies, "B/s"), "of a copy, bytes read and written"),

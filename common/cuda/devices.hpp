@@ -34,7 +34,7 @@ struct GpuFacts {
 GpuFacts gpu_facts();
 
 /// Memory capacity of this rank's device in bytes: for a GPU its free memory, divided equally among the ranks on
-/// it; for a CPU, whose memory is not queried, the largest integer.
+/// it; for a CPU memory_for_each() of the ranks of this machine.
 /// @param device  accepted by check_device().
 std::int64_t capacity_of(DeviceKind device);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
+#include "common/memory/host_memory.hpp"
 
 namespace rankwise {
 
@@ -26,7 +26,7 @@ int ranks_on(const GpuFacts& gpu)
 
 std::int64_t capacity_of(DeviceKind device)
 {
-  if (device != DeviceKind::cuda) return std::numeric_limits<std::int64_t>::max();
+  if (device != DeviceKind::cuda) return memory_for_each(ranks_on_machine()).bytes;
   const GpuFacts gpu = gpu_facts();
   return gpu.free_bytes / ranks_on(gpu);
 }
@@ -35,6 +35,12 @@ void check_device_capacity(const CategoryBytes& planned, DeviceKind device, cons
 {
   const std::int64_t capacity = capacity_of(device);
   if (planned.total() <= capacity) return;
+  if (device != DeviceKind::cuda) {
+    const int ranks = ranks_on_machine();
+    throw UserError(fmt::format("this run needs {} bytes a rank; {}.", group_digits(planned.total()),
+                                text_of(memory_for_each(ranks), ranks)),
+                    planned.table() + "\n" + remedy);
+  }
   const GpuFacts gpu = gpu_facts();
   const int sharing = ranks_on(gpu);
   const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";

@@ -16,11 +16,7 @@
 
 namespace rankwise {
 
-/// Bytes of memory available to processes on this machine: free or reclaimable at once.
-/// @source  MemAvailable of /proc/meminfo; the largest number where that does not exist.
-std::int64_t available_bytes();
-
-/// Refuses a run whose ranks need more memory of this machine than available_bytes().
+/// Refuses a run whose ranks need more memory than memory_for_each() of them.
 /// @param planned   bytes of the host tier, by category.
 /// @param device    bytes of the device tier that are memory of the host too; 0 with a GPU.
 /// @param ranks     on this machine.

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
 import unittest
 
 from program_case import ALL, BUILD, ShortTextCase, run_to_its_end
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts"))
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts")
+sys.path.insert(0, SCRIPTS)
 from compare_with_pytorch import RESIDENT  # noqa: E402
 
 SIZES = ("--steps=1", "--layers=8", "--channels=384", "--heads=4", "--context=128", "--vocabulary=8192", "--global-batch=4",
@@ -49,6 +52,45 @@ class ProcessMemory(ShortTextCase):
                 with open(report, encoding="utf-8") as file:
                     of_ledger = counted(json.load(file))
                 self.assertLess(resident, WITHIN * of_ledger + constant + ROUNDED_BYTES.get(lesson, 0))
+
+
+class Limits(ShortTextCase):
+    """What limits the memory of a process is found before the run takes it."""
+
+    def refused(self, *command):
+        done = run_to_its_end([*command, os.path.join(BUILD, "lessons/03_ddp"), self.data, "--model=gpt2-xl", "--vocabulary=256"])
+        return self.assert_is_refusal(done, ["this run needs ", "optimizer"]).stderr
+
+    def test_ulimit(self):
+        for letter in "vd":
+            left = self.refused("bash", "-c", f'ulimit -{letter} 3000000 && exec "$@"', "bash")
+            found = re.search(rf"for 1 rank ulimit -{letter} has ([\d,]+) bytes\.", left)
+            self.assertGreater(int(found[1].replace(",", "")), 1 << 31, left)
+            self.assertLess(int(found[1].replace(",", "")), 3000000 << 10, left)
+
+    def test_a_control_group_of_each_version(self):
+        as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            versions = {1 if "memory" in line.split(":")[1].split(",") else 2 if "::" in line else 0 for line in file} - {0}
+        for version in versions:
+            with self.subTest(version=version):
+                root = os.path.join(self.folder, str(version))
+                group = os.path.join(root, "memory") if version == 1 else root
+                os.makedirs(group)
+                names = ("limit_in_bytes", "usage_in_bytes", "total_") if version == 1 else ("max", "current", "")
+                for name, content in ((names[0], "800000000"), (names[1], "300000000"),
+                                      ("stat", f"{names[2]}inactive_file 60000000\n{names[2]}active_file 40000000")):
+                    with open(os.path.join(group, f"memory.{name}"), "w", encoding="ascii") as file:
+                        file.write(content + "\n")
+                inside = ["unshare", *as_root, "--mount", "sh", "-c", f'mount --bind {root} /sys/fs/cgroup && exec "$@"', "sh"]
+                if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+                    self.skipTest("namespaces are not to be had")
+                seen = os.path.join("/sys/fs/cgroup", os.path.relpath(group, root)).removesuffix("/.")
+                self.assertIn(f"for 2 ranks the control group {seen} has 262,500,000 bytes each",
+                              self.refused(*inside, "mpirun", "-np", "2"))
+                script = os.path.join(SCRIPTS, "host_memory.py")
+                self.assertEqual(subprocess.check_output([*inside, sys.executable, script], text=True),
+                                 f"{600_000_000 >> 20} the control group {seen}\n")
 
 
 if __name__ == "__main__":

@@ -192,6 +192,7 @@ class Doctor(Case):
         done = self.doctor()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("two ranks have exchanged a message", done.stdout)
+        self.assertRegex(done.stdout, r"memory +\d+ MiB are free in (this machine|the control group|ulimit)")
 
     def test_says_what_is_bad_and_what_to_do(self):
         script(self.folder / "mpirun", 'shift 2; "$@"; exec "$@"\n')  # starts two jobs of one rank

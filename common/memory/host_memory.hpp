@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+/// @file
+/// How much memory of the host the ranks may take.
+
+namespace rankwise {
+
+/// What limits the memory of a process.
+struct MemoryLimit {
+  std::string of;          ///< as "this machine", "the control group /sys/fs/cgroup/job" or "ulimit -v"
+  std::int64_t bytes = 0;  ///< that are left
+  bool shared = true;      ///< whether the processes of the machine share them
+};
+
+/// The limit that leaves least to each of @p ranks processes of this machine, with the bytes of one of them. It is as it was when this
+/// process first asked, before a run took memory itself, less up to 64 MiB for what no ledger counts.
+/// @source  MemAvailable of /proc/meminfo; the control groups of this process, version 1 and 2, without the pages of files, which the
+///          system takes back; RLIMIT_AS and RLIMIT_DATA. scripts/host_memory.py looks at the same.
+MemoryLimit memory_for_each(int ranks);
+
+/// The limit in words, as "for 2 ranks this machine has 1,000 bytes each".
+std::string text_of(const MemoryLimit& limit, int ranks);
+
+}  // namespace rankwise
