@@ -157,6 +157,11 @@ check_surroundings() {
   if ! id -un >/dev/null 2>&1; then
     note user "number $(id -u) has no name here" "Open MPI 4 needs HOME then; scripts/mpi_environment.sh sets it to /tmp unless it is set."
   fi
+  # libgomp binds a rank's threads as if there were no other rank.
+  for name in OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY KMP_AFFINITY; do
+    if [[ ${!name:-false} =~ ^(false|FALSE|disabled|none)$ ]]; then continue; fi
+    note cores "$name=${!name} binds threads: those of all ranks to the same cores, unless the launcher binds ranks" "unset $name, or see docs/clusters.md for how launchers bind."
+  done
   if ! grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null || grep -q '^[^0]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
     note kernel "ranks may not read each other's memory (seccomp or ptrace_scope)" "Large messages are copied once more; scripts/mpi_environment.sh tells MPI."
   else

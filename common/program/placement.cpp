@@ -2,6 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <sched.h>
+#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -78,10 +84,62 @@ Place own_place()
   return own;
 }
 
+/// The cores of a rank, as sent in a message.
+struct Cores {
+  std::array<std::uint8_t, 1024> bound_to{};  // whether one of the rank's threads may run there, by core
+  int threads = 0, all = 0;                   // all: cores on which the rank's launcher may run
+};
+
+Cores own_cores()
+{
+  Cores own;
+#ifdef __linux__
+  cpu_set_t launchers{};
+  if (sched_getaffinity(getppid(), sizeof launchers, &launchers) == 0) own.all = CPU_COUNT(&launchers);
+  std::mutex adding;
+#pragma omp parallel
+  {
+    const std::lock_guard lock(adding);
+    cpu_set_t threads{};
+    if (sched_getaffinity(0, sizeof threads, &threads) == 0)
+      for (std::size_t core = 0; core < own.bound_to.size(); ++core)
+        own.bound_to[core] |= CPU_ISSET(core, &threads) ? 1 : 0;
+    ++own.threads;
+  }
+#endif
+  return own;
+}
+
+/// Prints it where the ranks of a machine are bound to fewer cores than they could have: whoever binds a rank's threads (OpenMP) does not
+/// know of the other ranks.
+void report_cores(Report& report, const Session& session)
+{
+  const Cores own = own_cores();
+  std::vector<Cores> ranks(static_cast<std::size_t>(session.ranks()));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, ranks.data(), sizeof own, MPI_BYTE, job_ranks()),
+            "asking for the cores of all ranks");
+  std::map<int, Cores> machines;  // by their lowest rank
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    Cores& of_machine = machines[machine_of_ranks()[r]];
+    of_machine.threads += ranks[r].threads;
+    of_machine.all = std::max(of_machine.all, ranks[r].all);
+    std::ranges::transform(of_machine.bound_to, ranks[r].bound_to, of_machine.bound_to.begin(), std::bit_or());
+  }
+  for (const auto& [rank, cores] : machines) {
+    const auto used = std::ranges::count(cores.bound_to, 1);
+    if (used >= std::min(cores.threads, cores.all)) continue;
+    report.comment(fmt::format(
+        "the {} threads of the ranks on the machine of rank {} are bound to {} of its {} cores and wait for "
+        "each other:\nunset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY, and let the launcher bind ranks.",
+        cores.threads, rank, used, cores.all));
+  }
+}
+
 }  // namespace
 
 void report_placement(Report& report, const Session& session, DeviceKind device)
 {
+  report_cores(report, session);
   if (device != DeviceKind::cuda) return;
   const Place own = own_place();
   std::vector<Place> places(static_cast<std::size_t>(session.ranks()));

@@ -19,7 +19,8 @@ namespace rankwise {
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
-/// If the ranks compute on GPUs: prints rank, host, GPU, its name and memory for all ranks, and adds `placement` to
+/// Says so if the ranks of a machine are bound to fewer cores than they have threads while others are free. If the ranks
+/// compute on GPUs: prints rank, host, GPU, its name and memory for all ranks, and adds `placement` to
 /// the JSON document. All ranks make this call.
 void report_placement(Report& report, const Session& session, DeviceKind device);
 

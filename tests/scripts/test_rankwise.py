@@ -189,10 +189,12 @@ class Doctor(Case):
         return self.run_in(ROOT, "doctor", **environment)
 
     def test_finds_nothing_bad_where_the_tests_were_built(self):
-        done = self.doctor()
+        done = self.doctor(OMP_PROC_BIND="true", OMP_PLACES="")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("two ranks have exchanged a message", done.stdout)
         self.assertRegex(done.stdout, r"memory +\d+ MiB are free in (this machine|the control group|ulimit)")
+        self.assertIn("note  cores      OMP_PROC_BIND=true binds threads", done.stdout)
+        self.assertNotIn("OMP_PLACES", done.stdout)
 
     def test_says_what_is_bad_and_what_to_do(self):
         script(self.folder / "mpirun", 'shift 2; "$@"; exec "$@"\n')  # starts two jobs of one rank

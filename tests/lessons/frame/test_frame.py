@@ -19,7 +19,7 @@ import time
 import unittest
 import uuid
 
-from program_case import ALL, BUILD, TIME_LIMIT_S, ProgramCase, ShortTextCase
+from program_case import ALL, BUILD, TIME_LIMIT_S, ProgramCase, ShortTextCase, run_to_its_end
 
 SMALL = ["--layers=1", "--sequence=16", "--dropout=0.1"]
 ENDLESS = "--steps=1000000"
@@ -246,6 +246,16 @@ class Stopping(Frame):
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (4, 4)))
         self.assertEqual(done.returncode, 128 + signal.SIGXCPU, done.stderr)
         self.assertTrue(os.path.exists(saved))
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "on one core ranks have no choice")
+    def test_ranks_that_are_bound_to_the_same_core(self):
+        for bound in (["env", "OMP_PROC_BIND=true", "mpirun", "-np", "2"], ["env", "GOMP_CPU_AFFINITY=0", "mpirun", "-np", "2"],
+                      ["mpirun", "-np", "2", "taskset", "-c", "0"], ["mpirun", "-np", "2"]):
+            with self.subTest(bound=bound):
+                done = run_to_its_end([*bound, os.path.join(BUILD, "lessons/03_ddp"), *self.small, "--steps=1"])
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual("the 2 threads of the ranks on the machine of rank 0 are bound to 1 of its" in done.stdout,
+                                 len(bound) > 3, done.stdout)
 
     def test_a_signal_that_is_ignored_stays_so(self):
         job = self.start("01_single_device", None, *self.small, ENDLESS, interrupt=signal.SIG_IGN)
