@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <functional>
+#include <bitset>
 #include <map>
 #include <mutex>
 #include <sched.h>
@@ -86,8 +85,8 @@ Place own_place()
 
 /// The cores of a rank, as sent in a message.
 struct Cores {
-  std::array<std::uint8_t, 1024> bound_to{};  // whether one of the rank's threads may run there, by core
-  int threads = 0, all = 0;                   // all: cores on which the rank's launcher may run
+  std::bitset<1024> bound_to;  // where one of the rank's threads may run
+  int threads = 0, all = 0;    // all: cores on which the rank's launcher may run
 };
 
 Cores own_cores()
@@ -103,15 +102,15 @@ Cores own_cores()
     cpu_set_t threads{};
     if (sched_getaffinity(0, sizeof threads, &threads) == 0)
       for (std::size_t core = 0; core < own.bound_to.size(); ++core)
-        own.bound_to[core] |= CPU_ISSET(core, &threads) ? 1 : 0;
+        if (CPU_ISSET(core, &threads)) own.bound_to.set(core);
     ++own.threads;
   }
 #endif
   return own;
 }
 
-/// Prints it where the ranks of a machine are bound to fewer cores than they could have: whoever binds a rank's threads (OpenMP) does not
-/// know of the other ranks.
+/// Says so where the ranks of a machine are bound to fewer cores than they could have: OpenMP binds the threads of a rank without
+/// knowing of the other ranks.
 void report_cores(Report& report, const Session& session)
 {
   const Cores own = own_cores();
@@ -123,10 +122,10 @@ void report_cores(Report& report, const Session& session)
     Cores& of_machine = machines[machine_of_ranks()[r]];
     of_machine.threads += ranks[r].threads;
     of_machine.all = std::max(of_machine.all, ranks[r].all);
-    std::ranges::transform(of_machine.bound_to, ranks[r].bound_to, of_machine.bound_to.begin(), std::bit_or());
+    of_machine.bound_to |= ranks[r].bound_to;
   }
   for (const auto& [rank, cores] : machines) {
-    const auto used = std::ranges::count(cores.bound_to, 1);
+    const auto used = static_cast<int>(cores.bound_to.count());
     if (used >= std::min(cores.threads, cores.all)) continue;
     report.comment(fmt::format(
         "the {} threads of the ranks on the machine of rank {} are bound to {} of its {} cores and wait for "

@@ -19,7 +19,7 @@ def read(path):
     @throws NotThere  with its name, if it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise NotThere(f"{path} cannot be read: {error}") from error
 
 

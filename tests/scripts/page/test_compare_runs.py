@@ -59,7 +59,7 @@ class Pages(unittest.TestCase):
         self.assertEqual([run["file"] for run in self.data()], ["run0", "run1"])
 
     def test_what_it_refuses(self):
-        for document in (None, "no JSON", [1], {"lesson": "06_zero3"}):
+        for document in (None, "no JSON", "[" * 100_000, [1], {"lesson": "06_zero3"}):
             status, out, err = self.run_script(document)
             self.assertEqual((status, out, err.count("error:")), (2, "", 1))
             self.assertIn("run0.json", err)
