@@ -63,7 +63,7 @@ void remove_stale_temporaries(const std::string& path)
   std::error_code error;
   for (const fs::directory_entry& entry :
        fs::directory_iterator(fs::path(resolve_links(path)).parent_path(), error))
-    if (is_temporary_of(entry.path(), path)) fs::remove(entry.path(), error);
+    if (is_temporary_of(entry.path(), path) && !entry.is_symlink(error)) fs::remove(entry.path(), error);
 }
 
 }  // namespace

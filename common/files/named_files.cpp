@@ -63,7 +63,7 @@ void check_distinct(const NamedFile& written, const NamedFile& other)
                         : fmt::format("{} and {} are the same file.", written.asked, other.asked),
                     other.use == FileUse::read ? "The output would replace the input. Name another file."
                                                : "One would replace the other. Name two files.");
-  if (is_temporary_of(other.path, written.path))
+  if (is_temporary_of(resolve_links(other.path), written.path))
     throw UserError(fmt::format("{} is a temporary file of {}.", other.asked, written.asked),
                     "It would be removed as a leftover. Rename it first.");
 }

@@ -137,12 +137,16 @@ std::string temporary_name(const std::string& path)
 
 bool is_temporary_of(const std::string& path, const std::string& target)
 {
-  const std::string resolved = resolve_links(path), like = temporary_name(target);
-  if (resolved.size() != like.size()) return false;
+  // Names first: they tell most files apart without a look at them.
+  const fs::path other = temporary_name(target);
+  const std::string name = fs::path(path).filename().string(), like = other.filename().string();
   const std::size_t digits_at = like.size() - suffix.size() - job_digits;
-  const std::string digits = resolved.substr(digits_at, job_digits);
-  return resolved.starts_with(like.substr(0, digits_at)) && resolved.ends_with(suffix) &&
-         std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
+  if (name.size() != like.size() || !name.starts_with(like.substr(0, digits_at)) || !name.ends_with(suffix))
+    return false;
+  const std::string digits = name.substr(digits_at, job_digits);
+  std::error_code error;
+  return std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c) != 0; }) &&
+         fs::equivalent(fs::absolute(path).parent_path(), other.parent_path(), error);
 }
 
 void set_job_number(std::uint64_t number)

@@ -36,7 +36,7 @@ std::string name_beside(const std::string& path, std::string_view before, std::s
 /// of a job use the same name, and different jobs use different ones.
 std::string temporary_name(const std::string& path);
 
-/// Whether @p path could be a temporary file of @p target, of this job or of another one.
+/// Whether @p path, itself and not what it may link to, could be a temporary file of @p target, of this job or of another one.
 bool is_temporary_of(const std::string& path, const std::string& target);
 
 /// Sets the number of the job; by default it is a random number drawn by this process.

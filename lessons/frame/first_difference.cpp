@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -121,6 +122,19 @@ void enter(Comparison& result, const RecordKey& key, const std::string& name, co
   result.text = fmt::format("step {}, {}: {}", key.step, name_of(key.phase), text);
 }
 
+/// The first step that only one of the records has, as a sentence; empty if there is none.
+std::string step_of_one(const Record& right, const Record& other)
+{
+  std::set<std::int64_t> first, second, of_one;
+  for (const RecordEntry& entry : right.entries) first.insert(entry.step);
+  for (const RecordEntry& entry : other.entries) second.insert(entry.step);
+  std::ranges::set_symmetric_difference(first, second, std::inserter(of_one, of_one.end()));
+  if (of_one.empty()) return "";
+  return fmt::format("Only the {} record has step {}: the first has {}, the second {} of them.",
+                     first.contains(*of_one.begin()) ? "first" : "second", *of_one.begin(), first.size(),
+                     second.size());
+}
+
 }  // namespace
 
 Comparison compare(const Record& right, const Record& other)
@@ -132,6 +146,7 @@ Comparison compare(const Record& right, const Record& other)
   const MergedRecord a(right), b(other);
   Comparison result;
   result.bits = judge.bits();
+  result.step_of_one = step_of_one(right, other);
   std::optional<RecordKey> last;  // noted by both runs
   std::string last_different;
   for (const auto& [key, note] : b.notes) {

@@ -19,6 +19,7 @@ struct Comparison {
   StepPhase phase{};               ///< phase of it
   std::string tensor;              ///< name of the tensor
   std::string text;                ///< where it is and what it looks like, one sentence or more; empty: none
+  std::string step_of_one;         ///< the first step that only one run has, in a sentence; empty: none
   std::vector<std::string> after;  ///< further tensors that differ, in order, the next three
 };
 

@@ -209,6 +209,15 @@ class Paths(ProgramCase):
         os.mkfifo(self.path("run.h5.00000000000000aa.tmp"))
         self.write("run.h5.mine.tmp")
         self.must_run(*MODEL, f"--checkpoint={saved}")
+        os.symlink("around", self.path("around"))  # has nothing to do with the run
+        os.symlink("run.h5.00000000000000bb.tmp", self.path("run.h5.00000000000000bb.tmp"))
+        self.must_run(*MODEL, f"--initial={saved}", f"--report={saved}.json")
+        os.remove(self.path("run.h5.json"))
+        self.assert_refused(*MODEL, f"--checkpoint={saved}2", f"--initial={self.path('around')}", says=["cyclic symbolic link"])
+        os.remove(saved)
+        self.must_run(*MODEL, f"--checkpoint={saved}")
+        for name in ("around", "run.h5.00000000000000bb.tmp"):
+            os.remove(self.path(name))
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ["precious", "run.h5", "run.h5.fedcba9876543210.tmp", "run.h5.mine.tmp"])  # no job makes a link
 

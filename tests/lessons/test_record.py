@@ -121,6 +121,12 @@ class Records(ShortTextCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             counts.append(int(self.compare(path, path).stdout.split(" ")[0].replace(",", "")))
         self.assertEqual(counts[1], 3 * counts[0])
+        one, three = (os.path.join(self.folder, f"{steps}.h5") for steps in (1, 3))
+        for files, which in (((one, three), "second record has step 1: the first has 1, the second 3 of them."),
+                             ((three, one), "first record has step 1: the first has 3, the second 1 of them.")):
+            done = self.compare(*files)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"No difference in the steps that both have.\nOnly the {which}\n", done.stdout)
 
     def test_one_changed_bit_is_noticed(self):
         right = self.record("right")
@@ -146,7 +152,7 @@ class Records(ShortTextCase):
         self.assert_refused("--record-values=*", says=["--record-values=*", "--record=FILE"])
         self.assert_refused("--check-against=reference", "--resume", f"--checkpoint={none}", says=["--check-against=reference", "--seed"])
         self.assert_refused("--record=/nowhere/x.h5", says=["/nowhere", "--record"])
-        self.assert_refused("--record=/dev/null", says=["--record=/dev/null", "device"])
+        self.assert_refused("--record=/dev/null", says=["--record=/dev/null", "a device or a pipe"])
         for files in ([], [none, none], [__file__, __file__]):
             done = self.compare(*files) if len(files) == 2 else subprocess.run(
                 [os.path.join(BUILD, "data/compare_records")], capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
 // Sample runs:  build/data/compare_records right.h5 other.h5
 //
 // Both files are from --record=FILE of a lesson. The runs may have different layouts: the tensors of a run in exact arithmetic
-// do not depend on them. Exit status 1 if there is a difference.
+// do not depend on them. Exit status 1 if there is a difference, or one run has more steps.
 
 #include <string>
 
@@ -44,9 +44,12 @@ int main(int argc, char** argv)
         print_text(stdout,
                    fmt::format("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
                                comparison.bits ? " bit by bit" : " up to rounding",
-                               comparison.step < 0 ? "No difference." : "First difference: " + comparison.text));
+                               comparison.step >= 0             ? "First difference: " + comparison.text
+                               : comparison.step_of_one.empty() ? "No difference."
+                                                                : "No difference in the steps that both have."));
+        if (!comparison.step_of_one.empty()) print_text(stdout, comparison.step_of_one + "\n");
         if (!comparison.after.empty())
           print_text(stdout, fmt::format("Then: {}.\n", fmt::join(comparison.after, "; ")));
-        return comparison.step < 0 ? exit_success : exit_failure;
+        return comparison.step < 0 && comparison.step_of_one.empty() ? exit_success : exit_failure;
       });
 }

@@ -243,6 +243,9 @@ TEST_CASE("read_record: has the steps that write_step wrote, and refuses what is
   CHECK(read.entries.size() == 2 * notes.record.entries.size());
   CHECK(read.entries.back().step == 1);
   CHECK(compare(read, notes.record).step == -1);
+  CHECK(compare(read, read).step_of_one.empty());
+  CHECK(compare(read, notes.record).step_of_one ==
+        "Only the first record has step 1: the first has 2, the second 1 of them.");
   CHECK(compare(read, notes.record).compared == G + 1);
   std::remove(path.c_str());
   CHECK_THROWS_AS(read_record(path), UserError);
