@@ -1,9 +1,10 @@
 #include "gpt2/config.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -63,16 +64,26 @@ std::int64_t ExpertConfig::capacity(std::int64_t T) const
 {
   if (capacity_factor == 0) return T;
   const double share = static_cast<double>(per_token * T) / static_cast<double>(count);
-  return std::min(T, static_cast<std::int64_t>(std::ceil(capacity_factor * share)));
+  return static_cast<std::int64_t>(std::min(static_cast<double>(T), std::ceil(capacity_factor * share)));
 }
+
+namespace {
+
+/// P of any sizes, also of too many parameters; exact up to 2^53.
+double count_parameters(const ModelConfig& config)
+{
+  const auto C = static_cast<double>(config.channels), V = static_cast<double>(config.vocabulary);
+  const auto L = static_cast<double>(config.layers), E = static_cast<double>(config.experts.count);
+  const double experts = static_cast<double>(config.expert_blocks()) * ((E - 1) * (8 * C * C + 5 * C) + C * E);
+  const double both = (V + static_cast<double>(config.context)) * C + L * (12 * C * C + 13 * C) + experts;
+  return both + (config.architecture == Architecture::gpt2 ? 2 * C : 2 * C * C + 10 * C + V + 2);
+}
+
+}  // namespace
 
 std::int64_t ModelConfig::parameters() const
 {
-  const std::int64_t C = channels;
-  const std::int64_t both = vocabulary * C + context * C + layers * (12 * C * C + 13 * C) +
-                            expert_blocks() * ((experts.count - 1) * expert_parameters() + C * experts.count);
-  if (architecture == Architecture::gpt2) return both + 2 * C;
-  return both + 4 * C + (2 * C * C + 6 * C + vocabulary + 2);
+  return static_cast<std::int64_t>(count_parameters(*this));
 }
 
 ModelConfig preset(const std::string& name, Architecture architecture)
@@ -115,21 +126,49 @@ void check_experts(const ModelConfig& config)
                     "Use 0 for no bound on the load of an expert, and for no auxiliary loss.");
 }
 
+using Size = std::pair<const char*, std::int64_t ModelConfig::*>;
+constexpr Size sizes[] = {{"layers", &ModelConfig::layers},
+                          {"heads", &ModelConfig::heads},
+                          {"channels", &ModelConfig::channels},
+                          {"context", &ModelConfig::context},
+                          {"vocabulary", &ModelConfig::vocabulary}};
+
+/// The largest value of one size with which a model has at most @p most parameters; 0: none.
+std::int64_t largest_possible(ModelConfig config, std::int64_t ModelConfig::*size, double most)
+{
+  std::int64_t possible = 0, too_large = config.*size;
+  while (too_large - possible > 1) {
+    config.*size = std::midpoint(possible, too_large);
+    (count_parameters(config) <= most ? possible : too_large) = config.*size;
+  }
+  return size == &ModelConfig::channels ? possible - possible % config.heads : possible;
+}
+
+/// Refuses more parameters than the bytes and operations of a step could be counted with.
+void check_parameters(const ModelConfig& config)
+{
+  constexpr double most = 1e15;
+  if (count_parameters(config) <= most) return;
+  std::vector<std::string> smaller;
+  for (const auto& [option, size] : sizes)
+    if (const std::int64_t possible = largest_possible(config, size, most); possible > 0)
+      smaller.push_back(fmt::format("--{}={}", option, possible));
+  throw UserError(
+      fmt::format("the model {} with L={} C={} V={} and context {} has {:.4g} parameters, too many.", config.name,
+                  config.layers, config.channels, config.vocabulary, config.context, count_parameters(config)),
+      fmt::format("The most are {:.0e}. With the other sizes as they are, use at most {}.", most,
+                  smaller.empty() ? "smaller ones of several" : one_of(smaller)));
+}
+
 }  // namespace
 
 void check_config(const ModelConfig& config)
 {
   constexpr std::int64_t most_layers = 8190, most_heads = 32767;  // limits of the random numbers' keys
-  const std::array<std::pair<const char*, std::int64_t>, 5> sizes{{{"layers", config.layers},
-                                                                   {"heads", config.heads},
-                                                                   {"channels", config.channels},
-                                                                   {"context", config.context},
-                                                                   {"vocabulary", config.vocabulary}}};
-  for (const auto& [option, value] : sizes) {
-    if (value < 1 || value > (std::int64_t{1} << 31))
-      throw UserError(fmt::format("--{}={} is out of range.", option, value),
+  for (const auto& [option, size] : sizes)
+    if (config.*size < 1 || config.*size > (std::int64_t{1} << 31))
+      throw UserError(fmt::format("--{}={} is out of range.", option, config.*size),
                       fmt::format("Choose --{} between 1 and 2^31.", option));
-  }
   if (config.layers > most_layers || config.heads > most_heads)
     throw UserError(fmt::format("a model of {} layers and {} heads is too large.", config.layers, config.heads),
                     fmt::format("Use at most {} layers and {} heads.", most_layers, most_heads));
@@ -139,6 +178,23 @@ void check_config(const ModelConfig& config)
                     config.name),
         "Every head has C / H channels, a whole number. Choose --heads that divides --channels, or the reverse.");
   check_experts(config);
+  check_parameters(config);
+}
+
+void check_step(const ModelConfig& config, std::int64_t sequences, std::int64_t T)
+{
+  // Bytes that are kept or sent in a step are fewer than its operations, if a sequence counts as 64 tokens at least.
+  constexpr double most = 9e18;
+  const auto tokens = static_cast<double>(std::max<std::int64_t>(T, 64));
+  const double attention = static_cast<double>(config.layers) * static_cast<double>(config.channels) * tokens;
+  const double flops = tokens * (8 * count_parameters(config) + 16 * attention);
+  if (flops * static_cast<double>(sequences) <= most) return;
+  throw UserError(
+      fmt::format("a step of --global-batch={} with sequences of {} tokens has {:.4g} operations, too many.",
+                  sequences, T, flops * static_cast<double>(sequences)),
+      fmt::format("The most are {:.0e}. Use {}.", most,
+                  flops > most ? "a smaller model, or a shorter --sequence"
+                               : fmt::format("--global-batch={:.0f} or less", std::floor(most / flops))));
 }
 
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute)

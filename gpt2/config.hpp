@@ -109,8 +109,15 @@ ModelConfig preset(const std::string& name, Architecture architecture = Architec
 std::vector<std::string> preset_names(Architecture architecture = Architecture::gpt2);
 
 /// Refuses sizes that no model can have.
-/// @throws UserError for example when the number of heads does not divide the channels.
+/// @throws UserError for example when the number of heads does not divide the channels, or for more than 10^15 parameters.
 void check_config(const ModelConfig& config);
+
+/// Refuses steps whose operations or bytes could not be counted in 64 bits.
+/// @param config     checked by check_config().
+/// @param sequences  of the global batch.
+/// @param T          tokens of a sequence.
+/// @throws UserError with the largest batch that is possible.
+void check_step(const ModelConfig& config, std::int64_t sequences, std::int64_t T);
 
 /// Floating-point operations of one training step.
 /// @param config      the model.

@@ -104,6 +104,9 @@ ActivationShape TrainingOptions::activation_shape(std::int64_t share, Part part)
 
 namespace {
 
+constexpr std::int64_t most_steps = (std::int64_t{1} << 32) - 1;  // limit of the random numbers' keys
+constexpr std::int64_t most_sequences = 1 << 20, most_epochs = 1'000'000, most_sampled = 1'000'000;
+
 /// A bound on the value of an option.
 struct Bound {
   const char* option;
@@ -112,13 +115,18 @@ struct Bound {
   const char* rule;
 };
 
+}  // namespace
+
 void check_ranges(const TrainingOptions& o)
 {
   const LearningRateSchedule& s = o.schedule;
-  const std::array<Bound, 22> bounds{{
-      {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
-      {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
-      {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
+  const std::array<Bound, 24> bounds{{
+      {"steps", static_cast<double>(o.steps), o.steps >= 0 && o.steps <= most_steps,
+       "Use 1 to 2^32 - 1 steps, or 0."},
+      {"epochs", static_cast<double>(o.epochs), o.epochs >= 0 && o.epochs <= most_epochs,
+       "Use 1 to 1000000 epochs, or 0."},
+      {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1 && o.global_batch <= most_sequences,
+       "Use 1 to 1048576 sequences."},
       {"micro-batch", static_cast<double>(o.micro_batch), o.micro_batch >= 0, "Use at least one sequence, or 0."},
       {"sequence", static_cast<double>(o.sequence), o.sequence >= 0, "Use at least one token, or 0."},
       {"learning-rate", s.peak, s.peak >= 0, "Use a number that is not negative."},
@@ -132,6 +140,10 @@ void check_ranges(const TrainingOptions& o)
       {"dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
       {"temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative."},
       {"top-p", o.sampling.top_p, o.sampling.top_p > 0 && o.sampling.top_p <= 1, "Use 0 < top-p <= 1."},
+      {"sample", static_cast<double>(o.sample), o.sample >= 0 && o.sample <= most_sampled,
+       "Use 1 to 1000000 tokens, or 0."},
+      {"top-k", static_cast<double>(o.sampling.top_k), o.sampling.top_k >= 0,
+       "Use a number of tokens, or 0 for all."},
       {"samples", static_cast<double>(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
       {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
       {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
@@ -148,6 +160,8 @@ void check_ranges(const TrainingOptions& o)
     throw UserError(fmt::format("--steps={} and --epochs={} both say how long to train.", o.steps, o.epochs),
                     "Use one of them.");
 }
+
+namespace {
 
 void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_t share)
 {
@@ -251,9 +265,6 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
 
 void check_sampling(const TrainingOptions& o)
 {
-  if (o.sample < 0 || o.sampling.top_k < 0)
-    throw UserError(fmt::format("--sample={} --top-k={}: neither may be negative.", o.sample, o.sampling.top_k),
-                    "Use 0 for no sample and for all tokens.");
   if (!o.prompt.empty() && !o.prompt_file.empty())
     throw UserError("--prompt and --prompt-file both say what a sample begins with.", "Use one of them.");
   if (o.sample == 0 && (!o.prompt.empty() || !o.prompt_file.empty() || !o.stop.empty()))
@@ -273,6 +284,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const std::int64_t share = options.global_batch / layout.dp;
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
+  check_step(config, options.global_batch, batch.sequence);
   check_precision(options, share / batch.micro_batch);
   check_sampling(options);
   check_checkpoints(options);
@@ -339,6 +351,9 @@ void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
 {
   check_prompt(options, tokens);
   const std::int64_t steps = options.schedule_over(options.sequences_of_epoch(tokens)).steps;
+  if (steps > most_steps)
+    throw UserError(fmt::format("--epochs={} are {} steps, more than 2^32 - 1.", options.epochs, steps),
+                    "Use fewer epochs.");
   if (options.compare > steps)
     throw UserError(
         fmt::format("--compare={} asks for more steps than the {} of this run.", options.compare, steps),

@@ -99,6 +99,10 @@ struct TrainingOptions {
 /// Declares all options in @p table.
 void declare(OptionTable& table, TrainingOptions& options);
 
+/// Refuses numbers that no run can have, whatever its layout. Other checks compute with them, so this is the first.
+/// @throws UserError for the first of them.
+void check_ranges(const TrainingOptions& options);
+
 /// Refuses options that no run can have: sizes that do not fit each other, rates out of range, or exact arithmetic
 /// with a layout that rules it out, for the run or for its reference run. Sends no message and reads no file.
 /// @param options  as parsed.

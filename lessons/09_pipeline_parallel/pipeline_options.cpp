@@ -41,9 +41,11 @@ namespace {
 
 void check_virtual_stages(const PipelineOptions& options, int ranks)
 {
-  if (options.virtual_stages < 0)
-    throw UserError(fmt::format("--virtual-stages={} is not a number of stages.", options.virtual_stages),
-                    "Use the number of stages on each rank, or 0 for the default of the schedule.");
+  constexpr int most_stages = 8190;  // a model has no more layers
+  if (options.virtual_stages < 0 || options.virtual_stages > most_stages)
+    throw UserError(
+        fmt::format("--virtual-stages={} is not a number of stages.", options.virtual_stages),
+        fmt::format("Use 1 to {} stages on each rank, or 0 for the default of the schedule.", most_stages));
   const bool interleaved = options.schedule == ScheduleKind::interleaved;
   if (!interleaved && options.virtual_stages > 1)
     throw UserError(

@@ -87,7 +87,8 @@ int main(int argc, char** argv)
       [&](const Session& session) {
         check_options(options, session);
         machine = read_machine(options.machine);
-        options.job(machine);
+        const Job job = options.job(machine);
+        check_step(job.model, job.global_batch, job.model.context);
       },
       [&](const Session&) {
         Report report(true, options.report);

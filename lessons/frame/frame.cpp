@@ -30,8 +30,8 @@ namespace rankwise {
 
 int ranks_of(const LessonOptions& options, const Session& session)
 {
-  if (options.ranks < 0)
-    throw UserError(fmt::format("--ranks={} is out of range.", options.ranks), "Use a number of ranks, or 0.");
+  if (options.ranks < 0 || options.ranks > 65536)
+    throw UserError(fmt::format("--ranks={} is out of range.", options.ranks), "Use 1 to 65536 ranks, or 0.");
   return options.ranks != 0 ? options.ranks : session.ranks();
 }
 

@@ -105,6 +105,7 @@ void check_ranks(const typename L::Options& options, int N)
 template <Lesson L>
 void check_run(const typename L::Options& options, const Session& session)
 {
+  check_ranges(options);
   check_ranks<L>(options, ranks_of(options, session));
   check_elastic(options, ranks_of(options, session));
   check_output(options, session);

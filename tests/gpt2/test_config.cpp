@@ -8,17 +8,23 @@ using namespace rankwise;
 
 namespace {
 
-/// The message of check_config() for nano with one number changed.
-std::string refusal(std::int64_t ModelConfig::*size, std::int64_t value)
+/// The message of check_config().
+std::string refusal_of(const ModelConfig& config)
 {
-  ModelConfig config = preset("nano");
-  config.*size = value;
   try {
     check_config(config);
   } catch (const UserError& error) {
     return error.what();
   }
   return "";
+}
+
+/// The same for nano with one number changed.
+std::string refusal(std::int64_t ModelConfig::*size, std::int64_t value)
+{
+  ModelConfig config = preset("nano");
+  config.*size = value;
+  return refusal_of(config);
 }
 
 }  // namespace
@@ -100,6 +106,43 @@ TEST_CASE("check_config: refuses sizes that no model has, and names them")
   CHECK(refusal(&ModelConfig::layers, 8190).empty());
   CHECK(refusal(&ModelConfig::heads, 1).empty());
   CHECK(refusal(&ModelConfig::heads, 64).empty());
+}
+
+TEST_CASE(
+    "check_config, check_step: sizes whose products cannot be counted are refused with the largest that are "
+    "possible")
+{
+  CHECK_THAT(refusal(&ModelConfig::channels, 1 << 30),
+             Contains("5.534e+19 parameters") && Contains("--channels=4564348"));
+  CHECK(refusal(&ModelConfig::channels, 4564348).empty());
+  CHECK_THAT(refusal(&ModelConfig::channels, 4564352), Contains("--channels=4564348 or --vocabulary"));
+  ModelConfig config = preset("gpt2-xl");
+  for (std::int64_t ModelConfig::*size :
+       {&ModelConfig::channels, &ModelConfig::context, &ModelConfig::vocabulary}) {
+    ModelConfig large = config;
+    large.*size = std::int64_t{1} << 31;
+    large.heads = 1;
+    const std::string message = refusal_of(large);
+    if (message.empty()) {
+      CHECK(large.parameters() > 0);
+      continue;
+    }
+    large.*size = std::stoll(message.substr(message.rfind('=') + 1));
+    CHECK_NOTHROW(check_config(large));
+    ++(large.*size);
+    CHECK_THROWS_AS(check_config(large), UserError);
+  }
+  config.experts.count = 512;
+  config.channels = 400'000;
+  CHECK_THAT(refusal_of(config), Contains("parameters, too many"));
+
+  config = preset("gpt2-xl");
+  CHECK_NOTHROW(check_step(config, 640'640, 1024));
+  CHECK_THROWS_WITH(check_step(config, 640'641, 1024), Contains("--global-batch=640640 or less"));
+  CHECK(step_flops(config, 640'640 * 1024, 1024, true) < 9.2e18);
+  config.context = std::int64_t{1} << 31;
+  CHECK_THROWS_WITH(check_step(config, 1, config.context), Contains("a shorter --sequence"));
+  CHECK(ExpertConfig{.count = 8, .capacity_factor = 1e300}.capacity(64) == 64);
 }
 
 TEST_CASE("unit_flops: forward and backward passes of all units are a step")

@@ -260,6 +260,10 @@ class Refusals(Lesson):
             (["--gradients=bf16", "--precision=bf16", "--micro-batch=8"], ["2 micro-batches", "--gradients=f32"]),
             (["--tf32"], ["--tf32", "--device=cpu"]),
             (["--steps=5", "--compare=6"], ["--compare=6", "the 5 of this run"]),
+            (["--dry-run", "--channels=1073741824"], ["5.534e+19 parameters, too many", "--channels=4564348"]),
+            (["--dry-run", "--global-batch=1048576", "--model=gpt2-xl"], ["1.473e+19 operations, too many", "--global-batch=640640"]),
+            (["--dry-run", "--global-batch=9223372036854775807"], ["is out of range", "1048576"]),
+            (["--steps=4294967296"], ["is out of range", "2^32 - 1"]),
             (["--epochs=1", "--compare=300"], ["--compare=300", "the 264 of this run"]),
             (["--sequence=20", "--compare=3"], ["--compare=3", "--sequence=20", "divisible by 16"]),
         ]:

@@ -431,6 +431,7 @@ class WrongInput(Staged, zero_case.Lesson):
                 (2, [(["--layers=1"], ["make 2 stages, but the model has 1 blocks", "at most 1", "--layers"]),
                      ([INTERLEAVED, "--virtual-stages=3"],
                       ["2 ranks with 3 stages each make 6 stages", "4 blocks", "at most 4"]),
+                     (["--schedule=interleaved", "--virtual-stages=1073741824"], ["is not a number of stages", "8190"]),
                      (["--virtual-stages=2"], ["--virtual-stages=2 needs --schedule=interleaved", "leave --virtual-stages out"]),
                      (["--virtual-stages=-1"], ["--virtual-stages=-1", "or 0"]),
                      ([INTERLEAVED, "--micro-batch=16"], ["groups of 2", "there are 1", "--micro-batch=1, 2, 4, 8,"]),
