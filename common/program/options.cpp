@@ -1,6 +1,7 @@
 #include "common/program/options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -15,6 +16,41 @@ namespace rankwise {
 namespace {
 
 constexpr const char* list_all = "--help lists all options.";
+
+/// Whether a word of a command line begins like an option, as "--steps"; not "-- " or "--5".
+bool begins_option(const std::string& word)
+{
+  return word.starts_with("--") && word.size() > 2 && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+/// A value without the comment that follows a # between blanks.
+std::string_view without_comment(std::string_view line)
+{
+  const auto blank = [&](std::size_t at) { return at >= line.size() || trimmed(line.substr(at, 1)).empty(); };
+  for (std::size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1))
+    if (blank(at - 1) && blank(at + 1)) return trimmed(line.substr(0, at));
+  return line;
+}
+
+/// A value in quotes, which a comment may follow.
+/// @param line  what begins with the quote.
+/// @param name  of the option, and where it is set.
+std::string quoted_value(std::string_view line, const std::string& name)
+{
+  const char quote = line.front();
+  std::size_t end = 1;
+  while (end < line.size() && line[end] != quote) end += quote == '"' && line[end] == '\\' ? 2 : 1;
+  const std::string_view rest = end < line.size() ? trimmed(line.substr(end + 1)) : "no end";
+  if (rest.empty() || rest.starts_with('#')) try {
+      return quote == '"' ? parse_json(line.substr(0, end + 1)).get<std::string>()
+                          : std::string(line.substr(1, end - 1));
+    } catch (const nlohmann::json::exception&) {  // an unknown escape
+    }
+  throw UserError(fmt::format("{} is not a value in quotes: {}", name, line),
+                  "Write \"...\", where \\\" is a quote, \\\\ a backslash, \\n a line end and \\t a tab, or '...', "
+                  "where all stands "
+                  "for itself.");
+}
 
 }  // namespace
 
@@ -124,7 +160,7 @@ std::vector<std::optional<std::string>> OptionTable::split(const std::vector<std
     if (entry == nullptr) refuse_unknown(option.substr(2), option);
     std::optional<std::string>& text = texts[static_cast<std::size_t>(entry - entries_.data())];
     if (text) throw UserError(option + " is given more than once.", "Keep one of them.");
-    const bool last = i + 1 == words.size() || words[i + 1].starts_with("--");
+    const bool last = i + 1 == words.size() || begins_option(words[i + 1]);
     if (equals != std::string::npos) {
       text = words[i].substr(equals + 1);
     } else if (entry->kind.empty()) {
@@ -148,15 +184,20 @@ void OptionTable::read_config_file(const std::string& path)
   std::vector<std::string> seen;
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string where = fmt::format("in {}, line {}", path, number);
-    const std::string_view content = trimmed(std::string_view(line).substr(0, line.find('#')));
-    if (content.empty()) continue;
+    if (line.find('\0') != std::string::npos)
+      throw UserError(fmt::format("there are zero bytes {}, as in UTF-16.", where),
+                      fmt::format("Write the file in UTF-8: iconv -f UTF-16 -t UTF-8 {}.", path));
+    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
+    const std::string_view content = trimmed(line);
+    if (content.empty() || content.starts_with('#')) continue;
     const std::size_t equals = content.find('=');
     if (equals == std::string_view::npos) {
       throw UserError(fmt::format("\"{}\" {} is not an option.", content, where),
                       "Each line has the form name = value.");
     }
-    const std::string name(trimmed(content.substr(0, equals)));
-    const std::string text(trimmed(content.substr(equals + 1)));
+    std::string name(trimmed(content.substr(0, equals)));
+    if (name.starts_with("--")) name.erase(0, 2);
+    const std::string_view value = trimmed(content.substr(equals + 1));
     const auto entry =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
     if (entry == entries_.end()) refuse_unknown(name, fmt::format("{} {}", name, where));
@@ -165,6 +206,11 @@ void OptionTable::read_config_file(const std::string& path)
                       "A configuration file sets each option at most once, and names no other file.");
     }
     seen.push_back(name);
+    std::string text(without_comment(value));
+    if (value.starts_with('"') || value.starts_with('\''))
+      text = quoted_value(value, fmt::format("{} {}", name, where));
+    else if (!entry->assign(text).empty())
+      text = trimmed(value.substr(0, value.find('#')));
     set(*entry, text, fmt::format("{}={} {}", name, text, where));
   }
   if (!file.eof()) {

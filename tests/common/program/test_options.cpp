@@ -218,6 +218,53 @@ TEST_CASE("OptionTable: the command line wins over the configuration file")
   CHECK_FALSE(s.options.given("global-batch"));
 }
 
+TEST_CASE("OptionTable: a configuration file can say every value")
+{
+  const std::vector<std::pair<std::string, std::string>> values = {
+      {"Issue #5 says", "Issue #5 says"},
+      {"a#b", "a#b"},
+      {"#1", "#1"},
+      {"plain # a comment", "plain"},
+      {"\"  two blanks\"", "  two blanks"},
+      {"\"a # b\" # a comment", "a # b"},
+      {"\"a\\nb \\\"c\\\" \\\\ \\u00e9\"", "a\nb \"c\" \\ \u00e9"},
+      {"'  \"as\\n it is\" #'", "  \"as\\n it is\" #"},
+      {"\"\"", ""},
+      {"-- Hamlet", "-- Hamlet"},
+      {"--steps=5", "--steps=5"},
+      {"a = b", "a = b"},
+      {"caf\xe9", "caf\xe9"},
+      {"ends with a carriage return\r", "ends with a carriage return"}};
+  for (const auto& [written, meant] : values) {
+    const ConfigFile file("report = " + written + "\nsteps = 3 #of many\n");
+    Settings s;
+    s.parse({file.option()});
+    INFO(written);
+    CHECK(s.report == meant);
+    CHECK(s.steps == 3);
+  }
+  for (const std::string content : {"\xEF\xBB\xBFsteps = 3\n", "--steps = 3\n", "steps = \"3\"\n", "steps = '3'"}) {
+    const ConfigFile file(content);
+    Settings s;
+    s.parse({file.option()});
+    INFO(content);
+    CHECK(s.steps == 3);
+  }
+}
+
+TEST_CASE("OptionTable: a value on the command line may begin with dashes")
+{
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--report=-- Hamlet"}, {"--report", "-- Hamlet"}}) {
+    Settings s;
+    s.parse(words);
+    CHECK(s.report == "-- Hamlet");
+  }
+  Settings s;
+  s.parse({"--report=--steps=5"});
+  CHECK(s.report == "--steps=5");
+}
+
 TEST_CASE("OptionTable: a random configuration file is either read or refused")
 {
   const std::string good =
@@ -252,6 +299,12 @@ TEST_CASE("OptionTable: a bad configuration file is refused by name and line")
   CHECK_THAT(with_file("[training]\n"), Contains("\"[training]\" in ") && Contains("name = value"));
   CHECK_THAT(with_file("steps=\n"), Contains("is not a whole number"));
   CHECK(with_file("") == "accepted");
+  for (const std::string& content : {std::string("s\0t\0e\0p\0s\0=\0002\0\n\0", 16), std::string("\xFF\xFEs\0", 4)})
+    CHECK_THAT(with_file(content),
+               Contains("zero bytes in ") && Contains("line 1") && Contains("iconv -f UTF-16 -t UTF-8"));
+  for (const std::string value : {"\"no end", "\"a\" b", "\"\\q\"", "'Tis", "\"\\\""})
+    CHECK_THAT(with_file("report = " + value),
+               Contains("report in ") && Contains("is not a value in quotes: " + value));
   CHECK_THAT(refusal({"--config=/nowhere/run.cfg"}), Contains("/nowhere/run.cfg cannot be read"));
   CHECK_THAT(refusal({"--config=/"}), Contains("/ cannot be read"));
 }
