@@ -24,10 +24,15 @@ std::string content_of(const std::string& path)
 
 }  // namespace
 
+void take_prompt(TrainingOptions& options)
+{
+  if (!options.prompt_file.empty()) options.prompt_text = content_of(options.prompt_file);
+}
+
 std::vector<Token> prompt_of(const TrainingOptions& options, const Tokenizer& tokenizer)
 {
-  if (!options.prompt_file.empty()) return tokenizer.encode(content_of(options.prompt_file));
-  return tokenizer.encode(options.prompt.empty() ? "\n" : options.prompt);
+  const std::string& text = options.prompt_file.empty() ? options.prompt : options.prompt_text;
+  return tokenizer.encode(text.empty() ? "\n" : text);
 }
 
 std::optional<Token> stop_token(const TrainingOptions& options, const Tokenizer& tokenizer)

@@ -11,8 +11,11 @@
 
 namespace rankwise {
 
-/// The tokens that a sample continues: of --prompt, of the content of --prompt-file, or of a line end.
+/// Reads --prompt-file: once, since it may be a pipe.
 /// @throws UserError  if the file cannot be read, or is empty or longer than a million bytes.
+void take_prompt(TrainingOptions& options);
+
+/// The tokens that a sample continues: of --prompt, of the content of --prompt-file, which take_prompt() has read, or of a line end.
 std::vector<Token> prompt_of(const TrainingOptions& options, const Tokenizer& tokenizer);
 
 /// The token of --stop; nothing without that option.

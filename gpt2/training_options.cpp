@@ -218,10 +218,8 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
 
 void check_checkpoints(const TrainingOptions& o)
 {
-  const std::string name = "Name the file: --checkpoint=FILE.h5.";
-  if (o.resume && o.checkpoint.empty()) throw UserError("--resume needs a checkpoint to resume from.", name);
-  if (o.checkpoint_every > 0 && o.checkpoint.empty())
-    throw UserError(fmt::format("--checkpoint-every={} needs a file to save to.", o.checkpoint_every), name);
+  if (o.resume && o.checkpoint.empty())
+    throw UserError("--resume needs a checkpoint to resume from.", "Name the file: --checkpoint=FILE.h5.");
   if (o.resume && !o.initial.empty())
     throw UserError(fmt::format("--resume and --initial={} both give the parameters to start from.", o.initial),
                     "--resume continues a run, --initial begins a new run with its parameters. Use one of them.");
@@ -267,9 +265,6 @@ void check_sampling(const TrainingOptions& o)
 {
   if (!o.prompt.empty() && !o.prompt_file.empty())
     throw UserError("--prompt and --prompt-file both say what a sample begins with.", "Use one of them.");
-  if (o.sample == 0 && (!o.prompt.empty() || !o.prompt_file.empty() || !o.stop.empty()))
-    throw UserError("--prompt, --prompt-file and --stop need a sample.",
-                    "Add --sample=N, the number of tokens to generate.");
   if (o.sample > 0 && o.mask != "causal")
     throw UserError(fmt::format("--sample={} cannot be combined with --mask={}.", o.sample, o.mask),
                     "A model that sees the next tokens cannot predict them. Use --sample=0 or --mask=causal.");

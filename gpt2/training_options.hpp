@@ -65,6 +65,7 @@ struct TrainingOptions {
   std::string trace;            ///< trace to write
   std::string log;              ///< file to which each step adds a line of JSON
   std::string peak;             ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
+  std::string prompt_text;      ///< content of prompt_file, once it was read; not an option
   bool dry_run = false;         ///< whether to print what the run would need, and stop
   int threads = 1;              ///< OpenMP threads of this rank
 

@@ -128,6 +128,16 @@ bool OptionTable::given(const std::string& name) const
   return entry->given;
 }
 
+void OptionTable::check_effects(const std::vector<Effect>& effects) const
+{
+  for (const Effect& effect : effects) {
+    const Entry* const entry = find(effect.option);
+    if (effect.has_any || entry == nullptr || !entry->given || entry->text() == entry->default_text) continue;
+    throw UserError(fmt::format("--{}={} {}.", entry->name, entry->text(), effect.lacks),
+                    fmt::format("{} Or leave --{} out.", effect.remedy, entry->name));
+  }
+}
+
 // ---- Reading ----------------------------------------------------------------------------------------------------------
 
 void OptionTable::parse(int argc, char** argv)

@@ -24,6 +24,14 @@ class HelpRequest : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A condition under which an option does something.
+struct Effect {
+  const char* option;  ///< its name
+  bool has_any;        ///< whether it does something in this run
+  std::string lacks;   ///< what is missing, to complete "--top-k=5 ...", as "without --sample"
+  std::string remedy;  ///< what to do instead of leaving it out
+};
+
 /// The options of one program. Each is bound to a variable, whose initial value is the default.
 ///
 /// Options have the form `--name=value`. `--help` and `--config=FILE` always exist; the command line takes precedence over the
@@ -74,6 +82,11 @@ class OptionTable {
 
   /// Whether a flag of this name exists and is set.
   bool is_set(const std::string& name) const;
+
+  /// Refuses options that the user set to another value than the default although they do nothing in this run.
+  /// @param effects  of options of this program and of others.
+  /// @throws UserError  for the first of them.
+  void check_effects(const std::vector<Effect>& effects) const;
 
   /// The files that the parsed options name; options with an empty name are omitted.
   std::vector<NamedFile> files() const;

@@ -110,5 +110,7 @@ void take_initial_sizes(TrainingOptions& options, const OptionTable& table);
 ///                    differs) or to a run without steps left, or would be replaced by a new run; when initial
 ///                    weights are not finite.
 void check_checkpoints(const TrainingOptions& options, const Tokens& tokens);
+/// The part of it that concerns `--initial`.
+void check_initial(const TrainingOptions& options);
 
 }  // namespace rankwise

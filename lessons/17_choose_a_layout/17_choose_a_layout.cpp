@@ -85,7 +85,7 @@ int main(int argc, char** argv)
   return run_program(
       argc, argv, table,
       [&](const Session& session) {
-        check_options(options, session);
+        check_options(options, table, session);
         machine = read_machine(options.machine);
         const Job job = options.job(machine);
         check_step(job.model, job.global_batch, job.model.context);

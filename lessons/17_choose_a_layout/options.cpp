@@ -86,7 +86,7 @@ void declare(OptionTable& table, PlannerOptions& o)
   table.add_file("Report", "report", o.report, FileUse::print, "where to write the report");
 }
 
-void check_options(const PlannerOptions& o, const Session& session)
+void check_options(const PlannerOptions& o, const OptionTable& table, const Session& session)
 {
   const auto refuse = [](const std::string& what, const std::string& remedy) { throw UserError(what, remedy); };
   if (session.ranks() > 1)
@@ -122,6 +122,13 @@ void check_options(const PlannerOptions& o, const Session& session)
   if (o.rows < 1 || o.rows > 10) refuse(fmt::format("--rows={} is not from 1 to 10.", o.rows), "Use --rows=10.");
   if (!(o.tokens > 0)) refuse(fmt::format("--tokens={} is not above 0.", o.tokens), "Use --tokens=300e9.");
   if (o.days < 0) refuse(fmt::format("--days={} is below 0.", o.days), "Use --days=30, or 0 for any.");
+  const bool measures = !o.calibrate.empty() || !o.check.empty();
+  std::vector<Effect> effects{
+      {"days", o.question == Question::fewest_gpus, "on another question", "Add --question=fewest-gpus."},
+      {"rows", !o.calibrate.empty(), "without --calibrate", "Add --calibrate=FILE."}};
+  for (const char* option : {"only", "skip", "measured-with"})
+    effects.push_back({option, measures, "without measured steps", "Add --calibrate=FILE or --check=FILE."});
+  table.check_effects(effects);
 }
 
 }  // namespace rankwise

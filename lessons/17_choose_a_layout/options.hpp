@@ -51,6 +51,6 @@ struct PlannerOptions {
 /// Declares them.
 void declare(OptionTable& table, PlannerOptions& options);
 /// Refuses what cannot be planned, and a job of several ranks.
-void check_options(const PlannerOptions& options, const Session& session);
+void check_options(const PlannerOptions& options, const OptionTable& table, const Session& session);
 
 }  // namespace rankwise

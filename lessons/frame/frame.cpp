@@ -37,12 +37,6 @@ int ranks_of(const LessonOptions& options, const Session& session)
 
 void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch)
 {
-  if (options.ranks != 0 && !options.dry_run)
-    throw UserError(fmt::format("--ranks={} without --dry-run.", options.ranks),
-                    "A run has the ranks that were started: mpirun -np N. Only a dry run plans for others.");
-  if (!options.script.empty() && (!options.dry_run || options.messages.link.empty()))
-    throw UserError(fmt::format("--script={} without --dry-run and --link.", options.script),
-                    "The script is that of the steps that a dry run rehearses on the links of --link.");
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
@@ -63,6 +57,10 @@ void check_output(const LessonOptions& options, const Session& session)
     throw UserError(
         fmt::format("--html={} with --dry-run.", options.html),
         "A dry run makes no step that the page could show. Use --report=FILE.json, or run without --dry-run.");
+  if (session.ranks() > 1 && !options.prompt_file.empty() && is_stream(options.prompt_file))
+    throw UserError(fmt::format("--prompt-file={} is a pipe or a device, which only one of {} ranks could read.",
+                                options.prompt_file, session.ranks()),
+                    "Name a file with the text of the prompt.");
   if (!options.watch) return;
   if (options.dry_run || session.ranks() == 1)
     throw UserError(fmt::format("--watch {}.", options.dry_run ? "with --dry-run" : "on one rank"),
@@ -85,10 +83,14 @@ void check_capacity(const LessonOptions& options, const CategoryBytes& most,
   if (most.total() > capacity) check_device_capacity(most, options.device, suggest(capacity));
 }
 
-void check_data(const LessonOptions& options)
+void check_data(const LessonOptions& options, const OptionTable& table)
 {
+  if (options.dry_run && options.data.empty()) return check_initial(options);
   const Tokens tokens = options.open_data();
   check_enough_data(options, tokens);
+  if (options.epochs > 0)
+    check_effects(table, options, options.schedule_over(options.sequences_of_epoch(tokens)).steps);
+  if (options.dry_run) return check_initial(options);
   check_fits_data(options, tokens);
   check_checkpoints(options, tokens);
 }

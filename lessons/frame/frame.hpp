@@ -46,9 +46,10 @@ void check_output(const LessonOptions& options, const Session& session);
 void check_capacity(const LessonOptions& options, const CategoryBytes& most,
                     const std::function<std::string(std::int64_t)>& suggest);
 
-/// Refuses data and checkpoints that the run cannot use.
+/// Refuses data and checkpoints that the run cannot use, and options that do nothing in the steps of --epochs. A dry run reads
+/// only --data and --initial, if they are given.
 /// @throws UserError  for the first problem.
-void check_data(const LessonOptions& options);
+void check_data(const LessonOptions& options, const OptionTable& table);
 
 /// Check with --link: floating-point operations that the virtual clock has counted in the last step beside the formula.
 /// All ranks make this call.

@@ -80,4 +80,40 @@ void check_elastic(const LessonOptions& options, int N)
   if (!options.dry_run && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
 }
 
+void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_t steps)
+{
+  const std::string in_run = fmt::format("in a run of {} steps", steps), no_effect = "It has no effect. ";
+  const std::string fewer = fmt::format("Use {} or less, or train longer with --steps.", steps);
+  const std::string name_checkpoint = no_effect + "Name the file: --checkpoint=FILE.h5.";
+  const bool decays = o.schedule.decay == Decay::cosine, draws = o.sampling.temperature > 0;
+  std::vector<Effect> effects{
+      {"ranks", o.dry_run, "without --dry-run",
+       "A run has the ranks that were started: mpirun -np N. Only a dry run plans for others."},
+      {"script", o.dry_run && !o.messages.link.empty(), "without --dry-run and --link",
+       "The script is that of the steps that a dry run rehearses on the links of --link."},
+      {"record-values", !o.record.empty(), "without --record",
+       "The values are part of the record: add --record=FILE."},
+      {"copies", o.elastic, "without --elastic", "Copies take the place of ranks that die: add --elastic."},
+      {"warmup", o.schedule.warmup <= steps, in_run, "The warm-up would not end. " + fewer},
+      {"min-learning-rate", decays, "without a rate that falls",
+       no_effect + "Add --learning-rate-schedule=cosine."},
+      {"min-learning-rate", o.schedule.least <= o.schedule.peak,
+       fmt::format("is above --learning-rate={}", o.schedule.peak), "The rate falls to it: use a lower one."},
+      {"checkpoint-every", !o.checkpoint.empty(), "without a checkpoint", name_checkpoint},
+      {"checkpoint-every", o.checkpoint_every <= steps, in_run, no_effect + fewer},
+      {"stop-after", !o.checkpoint.empty(), "without a checkpoint to continue from",
+       "Name the file: --checkpoint=FILE.h5. For fewer steps use --steps."},
+      {"stop-after", o.stop_after <= steps, in_run, no_effect + fewer},
+      {"evaluate-every", o.evaluate_every <= steps, in_run, no_effect + fewer},
+      {"check-every", o.check_every <= steps, in_run, no_effect + fewer},
+      {"top-k", draws, "with --temperature=0", no_effect + "The token is always the most likely one."},
+      {"top-p", draws, "with --temperature=0", no_effect + "The token is always the most likely one."}};
+  for (const char* option : {"prompt", "prompt-file", "stop", "samples", "temperature", "top-k", "top-p"})
+    effects.push_back({option, o.sample > 0, "without a sample",
+                       no_effect + "Add --sample=N, the number of tokens to generate."});
+  for (const char* option : {"expert-every", "capacity-factor", "auxiliary-loss"})
+    effects.push_back({option, o.experts.count > 1, "with --experts=1", no_effect + "Use more experts."});
+  table.check_effects(effects);
+}
+
 }  // namespace rankwise

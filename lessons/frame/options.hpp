@@ -69,6 +69,9 @@ void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);
 /// Refuses --elastic where N ranks cannot go on without some of them.
 /// @throws UserError  if so, with the reason.
 void check_elastic(const LessonOptions& options, int N);
+/// Refuses options that do nothing in a run of @p steps steps.
+/// @throws UserError  with what is missing.
+void check_effects(const OptionTable& table, const LessonOptions& options, std::int64_t steps);
 /// The default: accepts all options. A lesson whose own options can be invalid declares an overload that refuses them.
 /// @param N  number of ranks.
 /// @throws UserError  if N ranks cannot run with these options.

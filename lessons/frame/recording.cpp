@@ -17,9 +17,6 @@ namespace rankwise {
 
 void check_recording(const LessonOptions& options)
 {
-  if (!options.record_values.empty() && options.record.empty())
-    throw UserError(fmt::format("--record-values={} without --record.", options.record_values),
-                    "The values are part of the record: add --record=FILE.");
   if (options.check_against_reference && (options.resume || !options.initial.empty()))
     throw UserError("--check-against=reference with a checkpoint to begin from.",
                     "The reference run begins with the initial values of --seed.");

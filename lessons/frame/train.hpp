@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -101,17 +102,20 @@ void check_ranks(const typename L::Options& options, int N)
   check_capacity(options, most, suggest);
 }
 
-/// Refuses invalid options before anything is allocated or sent.
+/// Refuses invalid options before anything is allocated or sent, and reads the prompt.
 template <Lesson L>
-void check_run(const typename L::Options& options, const Session& session)
+void check_run(typename L::Options& options, const OptionTable& table, const Session& session)
 {
+  constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
   check_ranges(options);
+  check_effects(table, options, options.epochs > 0 ? any_number : options.schedule_over(0).steps);
   check_ranks<L>(options, ranks_of(options, session));
   check_elastic(options, ranks_of(options, session));
   check_output(options, session);
-  if (options.dry_run) return;
-  check_data(options);
-  if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
+  take_prompt(options);
+  check_data(options, table);
+  if constexpr (requires { prepare(options, RankOf{}); })
+    if (!options.dry_run) prepare(options, RankOf(session));
 }
 
 /// What each of N ranks does in two steps. They are not started: this process plays them one after the other, with the
@@ -316,7 +320,7 @@ int train(int argc, char** argv)
       argc, argv, table,
       [&](const Session& session) {
         take_initial_sizes(options, table);
-        check_run<L>(options, session);
+        check_run<L>(options, table, session);
       },
       [&](Session& session) {
         Report report(session.rank() == 0, options.report);

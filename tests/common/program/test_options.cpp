@@ -265,6 +265,20 @@ TEST_CASE("OptionTable: a value on the command line may begin with dashes")
   CHECK(s.report == "--steps=5");
 }
 
+TEST_CASE("OptionTable: options without effect are refused if they were set to anything but the default")
+{
+  const std::vector<Effect> effects{{"learning-rate", true, "", ""},
+                                    {"steps", false, "has no effect without a run", "Start one."},
+                                    {"not-of-this-program", false, "", ""}};
+  Settings s;
+  s.parse({"--steps=10", "--learning-rate=1"});
+  CHECK_NOTHROW(s.options.check_effects(effects));
+  Settings other;
+  other.parse({"--steps=11"});
+  CHECK_THROWS_WITH(other.options.check_effects(effects),
+                    "error: --steps=11 has no effect without a run.\n       Start one. Or leave --steps out.");
+}
+
 TEST_CASE("OptionTable: a random configuration file is either read or refused")
 {
   const std::string good =

@@ -175,7 +175,7 @@ class Stopping(Frame):
 
         end = f"--stop-after={made + 2}"
         resumed = self.report(*fixed, f"--checkpoint={file}", "--resume", end, ranks=ranks)
-        whole = self.report(*fixed, end, ranks=ranks)
+        whole = self.report(*fixed, end, f"--checkpoint={file}.whole", ranks=ranks)
         self.assertEqual(resumed["first_step"], made)
         self.assertEqual(report["loss"] + resumed["loss"], whole["loss"])
         self.assertEqual(resumed["digest"], whole["digest"])
@@ -301,7 +301,7 @@ class ReportAsItGoesOn(Frame):
                                  list(range(1, len(report["loss"]) + 1)))
                 self.assertEqual((report["digest"], "memory" in report), ("", False))
                 whole = self.report(*self.small, ENDLESS, f"--stop-after={len(report['loss'])}", "--evaluate-every=1",
-                                    ranks=ranks)
+                                    f"--checkpoint={self.folder}/{program}.h5", ranks=ranks)
                 self.assertTrue(whole["finished"])
                 for what in ("loss", "grad_norm", "validation", "model", "layout", "lesson", "ranks", "first_step"):
                     self.assertEqual(whole[what], report[what], what)
@@ -508,6 +508,12 @@ class Samples(Frame):
         self.assertEqual(self.texts("01_single_device", "--sample=3", f"--prompt-file={path}"),
                          self.texts("01_single_device", "--sample=3", "--prompt=ab"))
 
+    def test_a_prompt_from_standard_input(self):
+        whole = ("--layers=2", "--sequence=16", "--steps=1", "--arithmetic=exact", "--sample=3", "--prompt-file=/dev/stdin")
+        done = subprocess.run([os.path.join(BUILD, "lessons/01_single_device"), *whole], input="ab", capture_output=True, text=True)
+        self.assertEqual(done.stdout.partition("# sample")[2].partition("checks")[0],
+                         self.texts("01_single_device", "--sample=3", "--prompt=ab"), done.stderr)
+
     def test_a_sample_ends_at_its_stop_token(self):
         with_all = self.texts("01_single_device", "--sample=6", "--temperature=0", "--prompt=ab")
         drawn = with_all[with_all.index("ab") + 2]
@@ -518,7 +524,10 @@ class Samples(Frame):
     def test_what_no_sample_can_have(self):
         self.program = "lessons/03_ddp"
         self.assert_all_refused([
-            (["--prompt=a"], ["--prompt, --prompt-file and --stop need a sample", "--sample=N"]),
+            *(([option], [f"{option} without a sample", "It has no effect", "--sample=N"])
+              for option in ("--prompt=a", "--prompt-file=/dev/null", "--stop=.", "--samples=2", "--temperature=2", "--top-k=5")),
+            (["--sample=2", "--temperature=0", "--top-k=5"], ["--top-k=5 with --temperature=0"]),
+            (["--sample=2", "--prompt-file=/dev/stdin"], ["is a pipe or a device, which only one of 2 ranks could read"]),
             (["--sample=2", "--prompt=a", "--prompt-file=/nowhere"], ["both say what a sample begins with"]),
             (["--sample=2", "--prompt-file=/nowhere"], ["/nowhere"]),
             (["--sample=2", "--stop=end"], ["--stop=end is 3 tokens"]),
