@@ -9,6 +9,7 @@
 #include "common/cuda/devices.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/program/device_option.hpp"
+#include "common/program/placement.hpp"
 #include "lessons/02_collectives/measure.hpp"
 
 namespace rankwise {
@@ -91,6 +92,11 @@ void check_options(const CollectiveOptions& options, const Session& session)
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.transport, options.device);
+  const int vectors =
+      options.device == DeviceKind::cuda ? 1 : 5;  // own, two expected sums, sent, result; only one on a GPU
+  CategoryBytes least;
+  least[Category::workspace] = vectors * options.count * bytes_of(options.type);
+  check_device_capacity(least, options.device, "Use a smaller --count, or fewer ranks.");
 }
 
 }  // namespace rankwise

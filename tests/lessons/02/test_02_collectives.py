@@ -240,6 +240,7 @@ class WrongInput(Lesson):
             (["--collectives=ring", "--collective=all-to-all"], ["ring", "pairwise, bruck"]),
             (["--collective=all-to-all", "--count=1001"], ["--count=1001", "multiple of 2"]),
             (["--collectives=bruck", "--count=1001"], ["--count=1001", "all-to-all-v"]),
+            (["--count=8000000000"], ["this run needs 160,000,000,000 bytes a rank", "smaller --count"]),
             (["--report=/nowhere/run.json"], ["/nowhere"]),
         ]:
             with self.subTest(options=options):
