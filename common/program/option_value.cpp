@@ -97,19 +97,11 @@ std::string read(const std::string& text, Quantity& value)
 
 }  // namespace
 
-template <class T>
-std::string read_value(const std::string& text, T& value)
+std::string read_value(const std::string& text, OptionVariable variable)
 {
-  return read(text, value);
+  return std::visit([&](auto value) { return read(text, value.get()); }, variable);
 }
 
-template <class T>
-std::string show_value(const T& value)
-{
-  return fmt::format("{}", value);
-}
-
-template <>
 std::string show_value(const Bytes& bytes)
 {
   for (const auto& [unit, size] : byte_units) {
@@ -118,7 +110,6 @@ std::string show_value(const Bytes& bytes)
   return "0";
 }
 
-template <>
 std::string show_value(const Quantity& quantity)
 {
   if (*quantity.unit == '\0') return fmt::format("{:.4g}", quantity.value);
@@ -127,62 +118,32 @@ std::string show_value(const Quantity& quantity)
   return fmt::format("{:.4g}{}{}", quantity.value / prefixes[at].second, prefixes[at].first, quantity.unit);
 }
 
-template <class T>
-nlohmann::json json_value(const T& value)
+std::string show_value(const OptionVariable& variable)
 {
-  return value;
+  const auto show = [](const auto& value) {
+    if constexpr (requires { value.value; })
+      return show_value(value);
+    else
+      return fmt::format("{}", value);
+  };
+  return std::visit([&](auto value) { return show(value.get()); }, variable);
 }
 
-template <>
-nlohmann::json json_value(const Bytes& bytes)
+nlohmann::json json_value(const OptionVariable& variable)
 {
-  return bytes.value;
+  const auto json = [](const auto& value) -> nlohmann::json {
+    if constexpr (requires { value.value; })
+      return value.value;
+    else
+      return value;
+  };
+  return std::visit([&](auto value) { return json(value.get()); }, variable);
 }
 
-template <>
-nlohmann::json json_value(const Quantity& quantity)
+std::string kind_of_value(const OptionVariable& variable)
 {
-  return quantity.value;
+  constexpr const char* kinds[] = {"INTEGER", "INTEGER", "INTEGER", "NUMBER", "", "TEXT", "SIZE", "QUANTITY"};
+  return kinds[variable.index()];
 }
-
-template <class T>
-std::string kind_of_value()
-{
-  if constexpr (std::same_as<T, bool>) return "";
-  if constexpr (std::same_as<T, std::string>) return "TEXT";
-  if constexpr (std::same_as<T, Bytes>) return "SIZE";
-  if constexpr (std::same_as<T, Quantity>) return "QUANTITY";
-  if constexpr (std::floating_point<T>) return "NUMBER";
-  return "INTEGER";
-}
-
-template std::string read_value(const std::string&, int&);
-template std::string show_value(const int&);
-template nlohmann::json json_value(const int&);
-template std::string kind_of_value<int>();
-template std::string read_value(const std::string&, std::int64_t&);
-template std::string show_value(const std::int64_t&);
-template nlohmann::json json_value(const std::int64_t&);
-template std::string kind_of_value<std::int64_t>();
-template std::string read_value(const std::string&, std::uint32_t&);
-template std::string show_value(const std::uint32_t&);
-template nlohmann::json json_value(const std::uint32_t&);
-template std::string kind_of_value<std::uint32_t>();
-template std::string read_value(const std::string&, double&);
-template std::string show_value(const double&);
-template nlohmann::json json_value(const double&);
-template std::string kind_of_value<double>();
-template std::string read_value(const std::string&, bool&);
-template std::string show_value(const bool&);
-template nlohmann::json json_value(const bool&);
-template std::string kind_of_value<bool>();
-template std::string read_value(const std::string&, std::string&);
-template std::string show_value(const std::string&);
-template nlohmann::json json_value(const std::string&);
-template std::string kind_of_value<std::string>();
-template std::string read_value(const std::string&, Bytes&);
-template std::string kind_of_value<Bytes>();
-template std::string read_value(const std::string&, Quantity&);
-template std::string kind_of_value<Quantity>();
 
 }  // namespace rankwise

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <variant>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -25,25 +27,29 @@ struct Quantity {
   operator double() const { return value; }
 };
 
+/// The variable of an option, of one of the types that options have.
+using OptionVariable = std::variant<std::reference_wrapper<int>, std::reference_wrapper<std::int64_t>,
+                                    std::reference_wrapper<std::uint32_t>, std::reference_wrapper<double>,
+                                    std::reference_wrapper<bool>, std::reference_wrapper<std::string>,
+                                    std::reference_wrapper<Bytes>, std::reference_wrapper<Quantity>>;
+
 /// Parses a value strictly: the whole text must match, values out of range are errors, and f64 must be finite.
 ///
 /// Integers are decimal; bool is "true" or "false"; Bytes is an integer with an optional unit, a Quantity has one.
-/// @param[in]  text   the user's text.
-/// @param[out] value  T is int, std::int64_t, std::uint32_t, double, bool, std::string, Bytes or Quantity; valid on success.
+/// @param text      the user's text.
+/// @param variable  has the value on success.
 /// @return  empty on success, else what was expected, to complete "x is not ...", as "a whole number".
-template <class T>
-std::string read_value(const std::string& text, T& value);
+std::string read_value(const std::string& text, OptionVariable variable);
 
 /// The value as a user would type it: Bytes with the largest unit that divides them, a Quantity with four digits. Inverse of read_value().
-template <class T>
-std::string show_value(const T& value);
+std::string show_value(const OptionVariable& variable);
+std::string show_value(const Bytes& bytes);
+std::string show_value(const Quantity& quantity);
 
 /// The value for a report: Bytes and a Quantity as a number.
-template <class T>
-nlohmann::json json_value(const T& value);
+nlohmann::json json_value(const OptionVariable& variable);
 
 /// Placeholder for the value in a help text, as "INTEGER"; empty for a bool.
-template <class T>
-std::string kind_of_value();
+std::string kind_of_value(const OptionVariable& variable);
 
 }  // namespace rankwise

@@ -63,37 +63,19 @@ OptionTable::OptionTable(std::string program, std::string description)
 
 // ---- Declaring --------------------------------------------------------------------------------------------------------
 
-template <class T>
-void OptionTable::add(const std::string& group, const std::string& name, T& value, const std::string& help,
-                      const std::string& kind)
+void OptionTable::add(const std::string& group, const std::string& name, OptionVariable value,
+                      const std::string& help, const std::string& kind)
 {
   Entry entry;
   entry.group = group;
   entry.name = name;
   entry.help = help;
-  entry.kind = kind.empty() ? kind_of_value<T>() : kind;
-  entry.assign = [&value](const std::string& text) { return read_value(text, value); };
-  entry.text = [&value] { return show_value(value); };
-  entry.json = [&value] { return json_value(value); };
+  entry.kind = kind.empty() ? kind_of_value(value) : kind;
+  entry.assign = [value](const std::string& text) { return read_value(text, value); };
+  entry.text = [value] { return show_value(value); };
+  entry.json = [value] { return json_value(value); };
   add_entry(std::move(entry));
 }
-
-template void OptionTable::add(const std::string&, const std::string&, int&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, std::int64_t&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, std::uint32_t&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, double&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, bool&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, std::string&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, Bytes&, const std::string&,
-                               const std::string&);
-template void OptionTable::add(const std::string&, const std::string&, Quantity&, const std::string&,
-                               const std::string&);
 
 void OptionTable::add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
                            const std::string& help)
@@ -236,7 +218,7 @@ void OptionTable::set(Entry& entry, const std::string& text, const std::string& 
   if (expected.empty()) return;
   if (entry.choices.empty()) {
     throw UserError(fmt::format("{} is not {}.", asked, expected),
-                    entry.kind == kind_of_value<Quantity>()
+                    entry.kind == "QUANTITY"
                         ? "Write a number and its unit, as 80 GB or 5 us."
                         : fmt::format("Write it as --{}={} (the default).", entry.name, entry.default_text));
   }

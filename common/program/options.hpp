@@ -47,14 +47,13 @@ class OptionTable {
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
 
-  /// Declares one option: @p T is int, std::int64_t, std::uint32_t, double, std::string, Bytes, Quantity or bool (a flag).
+  /// Declares one option; that of a bool is a flag.
   /// @param group  heading under which it is shown.
   /// @param name   name without dashes, unique.
   /// @param value  holds the default now and the user's value after parse(); must outlive parse().
   /// @param help   one sentence.
   /// @param kind   placeholder for the value in the help, as "FILE"; empty: the default for the type.
-  template <class T>
-  void add(const std::string& group, const std::string& name, T& value, const std::string& help,
+  void add(const std::string& group, const std::string& name, OptionVariable value, const std::string& help,
            const std::string& kind = "");
 
   /// Declares an option that names a file; empty: none. Otherwise as add().

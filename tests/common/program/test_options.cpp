@@ -371,7 +371,7 @@ TEST_CASE("show_value: read_value gives back what was shown")
     CHECK(read_value(show_value(Bytes{bytes}), back) == "");
     CHECK(back.value == bytes);
   }
-  for (const double number : {0.1, 1e-3, 6.02214076e23, -0.0, 1.0 / 3, std::numeric_limits<double>::max()}) {
+  for (double number : {0.1, 1e-3, 6.02214076e23, -0.0, 1.0 / 3, std::numeric_limits<double>::max()}) {
     double back = -1;
     CHECK(read_value(show_value(number), back) == "");
     CHECK(back == number);
