@@ -42,10 +42,8 @@ VocabularyFiles vocabulary_for(const Options& options)
 {
   const bool needed = needs_vocabulary_files(options.tokenizer);
   if (needed && options.vocabulary_from.empty()) {
-    throw UserError(
-        fmt::format("--tokenizer={} needs its vocabulary.", options.tokenizer),
-        "Name the folder with encoder.json and vocab.bpe: --vocabulary-from=FOLDER. They are fetched with:\n"
-        "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
+    throw UserError(fmt::format("--tokenizer={} needs its vocabulary.", options.tokenizer),
+                    std::string("Name its folder: --vocabulary-from=FOLDER. ") + where_vocabularies_come_from);
   }
   if (!needed && !options.vocabulary_from.empty()) {
     throw UserError(fmt::format("--vocabulary-from={} is not used with --tokenizer={}.", options.vocabulary_from,
@@ -88,11 +86,11 @@ void run_job(const Options& options, Job& job)
   bar.clear();
   writer->finish();
   const Tokens tokens = open_token_file(options.files[1]);
-  print_text(stdout,
-             fmt::format("{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n{}",
-                         options.files[1], group_digits(tokens.train->size()),
-                         group_digits(tokens.validation->size()), group_digits(tokens.vocabulary),
-                         tokens.tokenizer->name(), group_digits(job.measure.characters), job.measure.notes));
+  const std::string result = fmt::format(
+      "{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n{}", options.files[1],
+      group_digits(tokens.train->size()), group_digits(tokens.validation->size()), group_digits(tokens.vocabulary),
+      tokens.tokenizer->name(), group_digits(job.measure.characters), job.measure.notes);
+  check_system(print_text(stdout, result), "print the result");
 }
 
 }  // namespace

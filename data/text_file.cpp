@@ -60,8 +60,7 @@ struct Findings {
     };
     note(not_utf8, "bytes are not UTF-8. If they are Latin-1: iconv -f LATIN1 -t UTF-8 FILE > TEXT.txt");
     note(carriage_returns, "lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt");
-    note(ends_of_text,
-         "times <|endoftext|> stands in it, which is read as these 13 characters and not as one token");
+    note(ends_of_text, "times <|endoftext|> occurs, which is read as 13 characters, not as one token");
     return all;
   }
 };
@@ -70,24 +69,26 @@ struct Findings {
 
 TextMeasure measure_text(const std::string& path)
 {
+  const FileRequest request = request_of(path);
   const auto refuse = [&](const std::string& why, const std::string& remedy) {
-    throw UserError(fmt::format("the text {} {}.", path, why), remedy);
+    throw UserError(fmt::format("{} {}.", request.asked, why), remedy);
   };
-  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
-    refuse("is not a regular file, so it cannot be read twice", request_of(path).remedy);
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    refuse("is not a regular file, so it cannot be read twice", request.remedy);
   TextMeasure measure;
   Sha256 digest;
   Findings found;
-  read_text(path, request_of(path), [&](std::string_view block) {
+  read_text(path, request, [&](std::string_view block) {
     measure.bytes += std::ssize(block);
     for (const char byte : block) measure.characters += begins_character(byte);
     digest.update(std::as_bytes(std::span(block)));
     found.add(block);
   });
-  if (measure.bytes == 0) refuse("is empty", request_of(path).remedy);
+  if (measure.bytes == 0) refuse("is empty", request.remedy);
   measure.notes = found.notes();
   if (found.zeros > 0)
-    refuse(fmt::format("has {} bytes 0, the first at byte {}; a text has none", group_digits(found.zeros),
+    refuse(fmt::format("has {} zero bytes, the first after {} others; a text has none", group_digits(found.zeros),
                        group_digits(found.first_zero)),
            "It is another kind of file, or a part of it was never written. Bytes that stand in a text by\n"
            "mistake are removed with: tr -d '\\000' < FILE > TEXT.txt");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -17,7 +18,9 @@ namespace {
 /// Content of one of the two files of a vocabulary, under OpenAI's name or under Hugging Face's.
 std::string read_vocabulary_file(const std::filesystem::path& folder, const char* name, const char* other_name)
 {
-  const bool other = !std::filesystem::exists(folder / name) && std::filesystem::exists(folder / other_name);
+  std::error_code error;
+  const bool other =
+      !std::filesystem::exists(folder / name, error) && std::filesystem::exists(folder / other_name, error);
   const std::string path = folder / (other ? other_name : name);
   return whole_text(path, {.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from},
                     max_vocabulary_file_bytes);

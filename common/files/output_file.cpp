@@ -42,8 +42,8 @@ std::atomic<std::uint64_t>& job_number()
   return number;
 }
 
-/// Rejects a link of another user, to the file or to a folder of it, where everybody may make links: its owner would choose the
-/// file that is written.
+/// Rejects a path with a link of another user in a folder where everybody may make links: its owner would choose the file that
+/// is written.
 void check_links(const fs::path& path)
 {
   for (fs::path name = path; name.has_relative_path(); name = name.parent_path()) {
@@ -176,8 +176,10 @@ Descriptor open_temporary(const std::string& path)
   const mode_t mode = fs::exists(path) ? 0600 : 0666;  // closed to others until it has the old file's owner
   Descriptor file(temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY, mode);
   check_system(file.good(), "create " + temporary);
-  check_system(copy_owner_and_mode(file, path),
-               fmt::format("give {} the owner and permissions of {}", temporary, path));
+  or_remove_temporary(path, [&] {
+    check_system(copy_owner_and_mode(file, path),
+                 fmt::format("give {} the owner and permissions of {}", temporary, path));
+  });
   return file;
 }
 
@@ -185,7 +187,8 @@ Descriptor open_temporary(const std::string& path)
 
 void create_temporary(const std::string& path)
 {
-  OutputFile(path).keep();
+  Descriptor file = open_temporary(path);
+  or_remove_temporary(path, [&] { check_system(file.close(), "create " + temporary_name(path)); });
 }
 
 void commit_temporary(const std::string& path)
@@ -286,7 +289,7 @@ void AppendedFile::add(std::string_view content)
 
 void AppendedFile::close()
 {
-  check_system(file_.close(), "write to " + path_);
+  check_system(!file_.good() || file_.close(), "write to " + path_);
 }
 
 }  // namespace rankwise

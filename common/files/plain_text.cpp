@@ -37,9 +37,7 @@ constexpr std::array<OtherKind, 14> other_kinds{{
     {"\0?\0?"sv, "UTF-16", "iconv -f UTF-16BE -t UTF-8 FILE > TEXT.txt"},
     {"\x1F\x8B"sv, "gzip", "gunzip < FILE > TEXT.txt"},
     {"BZh91AY&SY"sv, "bzip2", "bunzip2 < FILE > TEXT.txt"},
-    {"\xFD"
-     "7zXZ\0"sv,
-     "xz", "unxz < FILE > TEXT.txt"},
+    {"\xFD\x37zXZ\0"sv, "xz", "unxz < FILE > TEXT.txt"},
     {"\x28\xB5\x2F\xFD"sv, "zstd", "unzstd < FILE > TEXT.txt"},
     {"PK\x03\x04"sv, "a zip archive", "unzip -p FILE > TEXT.txt"},
     {"%PDF-"sv, "PDF", "pdftotext FILE TEXT.txt"},
@@ -78,7 +76,7 @@ void read_text(const std::string& path, const FileRequest& request,
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(request, "does not exist" + looked_for(path));
+  if (status.type() == std::filesystem::file_type::not_found) refuse(request, "does not exist" + looked_for(path));
   if (std::filesystem::is_directory(status)) refuse(request, "is a folder");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (file == nullptr) refuse(request, "cannot be read: " + system_error());

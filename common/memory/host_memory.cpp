@@ -94,8 +94,8 @@ MemoryLimit memory_for_each(int ranks)
 
 std::string text_of(const MemoryLimit& limit, int ranks)
 {
-  return fmt::format("for {} rank{} {} has {} bytes{}", ranks, ranks == 1 ? "" : "s", limit.of,
-                     group_digits(limit.bytes), ranks == 1 ? "" : " each");
+  return fmt::format("{} leaves {} bytes to {}", limit.of, group_digits(limit.bytes),
+                     ranks == 1 ? "one rank" : fmt::format("each of {} ranks", ranks));
 }
 
 }  // namespace rankwise

@@ -21,7 +21,7 @@ struct MemoryLimit {
 ///          which the system takes back; RLIMIT_AS and RLIMIT_DATA. scripts/host_memory.py looks at the same.
 MemoryLimit memory_for_each(int ranks);
 
-/// The limit in words, as "for 2 ranks this machine has 1,000 bytes each".
+/// The limit in words, as "this machine leaves 1,000 bytes to each of 2 ranks".
 std::string text_of(const MemoryLimit& limit, int ranks);
 
 }  // namespace rankwise

@@ -39,11 +39,11 @@ void check_agreement(const Communicator& communicator,
     for (std::size_t r = 0; r < values.size(); ++r)  // in the order of the first rank of each value
       if (const auto& ranks = ranks_by_value[values[r]]; ranks.front() == r)
         who += fmt::format("rank {}: {}\n", fmt::join(ranks, ", "), values[r].empty() ? "nothing" : values[r]);
-    throw UserError(
-        fmt::format("the ranks differ in {}.", name),
-        who +
-            "All ranks work on one model, so each must run the same program, with the same options and files of "
-            "the\nsame content. A node's own disk may hold another file under the same name.");
+    throw UserError(fmt::format("the ranks differ in {}.", name),
+                    who +
+                        "All ranks work on one model, so each must run the same program, with the same options and "
+                        "files of the "
+                        "same\ncontent. A node's own disk may hold another file under the same name.");
   }
 }
 

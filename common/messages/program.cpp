@@ -36,7 +36,7 @@ struct Stop {
   std::string text;
 };
 
-/// Ends this process unless it is destroyed in time. It guards the start and the end of MPI, which the watchdog does not see:
+/// Ends this process if this object still exists after the time limit. It guards the start and the end of MPI, which the watchdog does not see:
 /// both wait for all processes of the job, also for one that has died.
 class Deadline {
  public:
@@ -47,14 +47,16 @@ class Deadline {
     if (timeout_s == 0) return;
     const double limit_s = std::clamp(timeout_s, 30.0, 1e9);
     // The first process that gives up ends the others, and speaks alone.
-    const std::chrono::duration<double> patience(limit_s + 0.1 * std::min(launched_rank(), 100));
-    thread_ = std::thread([passed = passed_.get_future(), limit_s, patience, what] {
+    const int rank = launched_rank();
+    const std::chrono::duration<double> patience(limit_s + 0.1 * std::min(rank, 100));
+    thread_ = std::thread([passed = passed_.get_future(), rank, limit_s, patience, what] {
       if (passed.wait_for(patience) == std::future_status::ready) return;
       print_text(
           stderr,
-          fmt::format("rank {}: MPI has not {} within {:.0f} s (--timeout). It waits for all processes of the job: "
+          fmt::format("rank {}: MPI has not {} within {:.0f} s (--timeout, at least 30 s). It waits for all "
+                      "processes of the job: "
                       "one has died,\n  cannot be reached, or runs another program. The job ends with status {}.\n",
-                      launched_rank(), what, limit_s, static_cast<int>(exit_watchdog)));
+                      rank, what, limit_s, static_cast<int>(exit_watchdog)));
       std::_Exit(exit_watchdog);
     });
   }
@@ -71,30 +73,17 @@ class Deadline {
   std::thread thread_;
 };
 
-/// The watchdog of a job of several ranks; a single rank needs none.
-class WatchedJob {
- public:
-  WatchedJob(const Session& session, double timeout_s)
-  {
-    if (session.ranks() > 1) watchdog_.emplace(flight_recorder(), timeout_s);
-  }
-
-  /// Waits for all ranks, then checks that all messages between them were received; rank 0 reports lost ones.
-  /// @param status  status of this rank, which has finished its work.
-  /// @return  the same status, or exit_failure if a message was not received.
-  int end(const Session& session, int status)
-  {
-    if (!watchdog_) return status;
-    watchdog_->end_together();
-    const std::string lost = lost_messages(Communicator::world(), flight_recorder().counts());
-    if (lost.empty()) return status;
-    if (session.rank() == 0) print_text(stderr, lost + ".\n");
-    return std::max(status, static_cast<int>(exit_failure));
-  }
-
- private:
-  std::optional<Watchdog> watchdog_;
-};
+/// Waits for all ranks, which have finished their work, then checks that all messages between them were received; rank 0 reports
+/// lost ones.
+/// @return  the status of this rank, or exit_failure if a message was not received.
+int end_job(const Session& session, Watchdog& watchdog, int status)
+{
+  watchdog.end_together();
+  const std::string lost = lost_messages(Communicator::world(), flight_recorder().counts());
+  if (lost.empty()) return status;
+  if (session.rank() == 0) print_text(stderr, lost + ".\n");
+  return std::max(status, static_cast<int>(exit_failure));
+}
 
 /// Why the rank cannot run, according to these checks; empty if it can.
 std::optional<Stop> refusal(const std::function<void()>& checks)
@@ -166,8 +155,9 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
     const nlohmann::json asked = own ? nlohmann::json::object() : options.json();
     const double timeout_s = std::max(asked.value("timeout", Watchdog::default_timeout_s), 0.0);
     std::optional<Deadline> deadline(std::in_place, timeout_s, "started");
-    Session session(argc, argv);  // destroyed before the deadline for its end
-    WatchedJob job(session, timeout_s);
+    Session session(argc, argv);       // destroyed before the deadline for its end
+    std::optional<Watchdog> watchdog;  // a single rank needs none
+    if (session.ranks() > 1) watchdog.emplace(flight_recorder(), timeout_s);
     deadline.reset();
     std::vector<FileLock> locks;  // of rank 0, which renames all files
     if (!own)
@@ -176,7 +166,8 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
         check(session);
       });
     const std::optional<Stop> stop = agree(session, options.program(), own);
-    const int status = stop ? tell(session, *stop) : job.end(session, run(session));
+    int status = stop ? tell(session, *stop) : run(session);
+    if (!stop && watchdog) status = end_job(session, *watchdog, status);
     deadline.emplace(timeout_s, "ended");
     return status;
   } catch (...) {
@@ -194,11 +185,7 @@ int run_file_program(int argc, char** argv, OptionTable& options,
       [&](const Session& session) {
         if (session.rank() == 0) check(arguments.files());
       },
-      [&](Session& session) {
-        const int status = session.rank() == 0 ? run(arguments.files()) : exit_success;
-        check_system(std::ferror(stdout) == 0, "print the result");
-        return status;
-      });
+      [&](Session& session) { return session.rank() == 0 ? run(arguments.files()) : exit_success; });
 }
 
 }  // namespace rankwise

@@ -120,24 +120,26 @@ std::string show_value(const Quantity& quantity)
 
 std::string show_value(const OptionVariable& variable)
 {
-  const auto show = [](const auto& value) {
-    if constexpr (requires { value.value; })
-      return show_value(value);
-    else
-      return fmt::format("{}", value);
-  };
-  return std::visit([&](auto value) { return show(value.get()); }, variable);
+  return std::visit(
+      [](auto value) {
+        if constexpr (requires { value.get().value; })
+          return show_value(value.get());
+        else
+          return fmt::format("{}", value.get());
+      },
+      variable);
 }
 
 nlohmann::json json_value(const OptionVariable& variable)
 {
-  const auto json = [](const auto& value) -> nlohmann::json {
-    if constexpr (requires { value.value; })
-      return value.value;
-    else
-      return value;
-  };
-  return std::visit([&](auto value) { return json(value.get()); }, variable);
+  return std::visit(
+      [](auto value) -> nlohmann::json {
+        if constexpr (requires { value.get().value; })
+          return value.get().value;
+        else
+          return value.get();
+      },
+      variable);
 }
 
 std::string kind_of_value(const OptionVariable& variable)

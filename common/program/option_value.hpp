@@ -41,9 +41,11 @@ using OptionVariable = std::variant<std::reference_wrapper<int>, std::reference_
 /// @return  empty on success, else what was expected, to complete "x is not ...", as "a whole number".
 std::string read_value(const std::string& text, OptionVariable variable);
 
-/// The value as a user would type it: Bytes with the largest unit that divides them, a Quantity with four digits. Inverse of read_value().
+/// The value as a user would type it. Inverse of read_value().
 std::string show_value(const OptionVariable& variable);
+/// As a user would type it, with the largest unit that divides it.
 std::string show_value(const Bytes& bytes);
+/// As a user would type it, with four digits.
 std::string show_value(const Quantity& quantity);
 
 /// The value for a report: Bytes and a Quantity as a number.

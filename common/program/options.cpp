@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 #include "common/program/option_value.hpp"
 
 namespace rankwise {
@@ -114,8 +115,8 @@ void OptionTable::check_effects(const std::vector<Effect>& effects) const
 {
   for (const Effect& effect : effects) {
     const Entry* const entry = find(effect.option);
-    if (effect.has_any || entry == nullptr || !entry->given || entry->text() == entry->default_text) continue;
-    throw UserError(fmt::format("--{}={} {}.", entry->name, entry->text(), effect.lacks),
+    if (effect.works || entry == nullptr || !entry->given || entry->text() == entry->default_text) continue;
+    throw UserError(fmt::format("--{}={} {}.", entry->name, entry->text(), effect.why_not),
                     fmt::format("{} Or leave --{} out.", effect.remedy, entry->name));
   }
 }
@@ -171,15 +172,13 @@ std::vector<std::optional<std::string>> OptionTable::split(const std::vector<std
 
 void OptionTable::read_config_file(const std::string& path)
 {
-  std::ifstream file(path);
+  std::istringstream file(
+      whole_text(path, {.asked = "--config=" + path, .remedy = "Name a text file with one name = value per line."},
+                 1'000'000));
   std::string line;
   std::vector<std::string> seen;
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string where = fmt::format("in {}, line {}", path, number);
-    if (line.find('\0') != std::string::npos)
-      throw UserError(fmt::format("there are zero bytes {}, as in UTF-16.", where),
-                      fmt::format("Write the file in UTF-8: iconv -f UTF-16 -t UTF-8 {}.", path));
-    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
     const std::string_view content = trimmed(line);
     if (content.empty() || content.starts_with('#')) continue;
     const std::size_t equals = content.find('=');
@@ -204,10 +203,6 @@ void OptionTable::read_config_file(const std::string& path)
     else if (!entry->assign(text).empty())
       text = trimmed(value.substr(0, value.find('#')));
     set(*entry, text, fmt::format("{}={} {}", name, text, where));
-  }
-  if (!file.eof()) {
-    throw UserError(fmt::format("{} cannot be read{}.", path, looked_for(path)),
-                    "Name a text file with one name = value per line.");
   }
 }
 

@@ -26,10 +26,10 @@ class HelpRequest : public std::runtime_error {
 
 /// A condition under which an option does something.
 struct Effect {
-  const char* option;  ///< its name
-  bool has_any;        ///< whether it does something in this run
-  std::string lacks;   ///< what is missing, to complete "--top-k=5 ...", as "without --sample"
-  std::string remedy;  ///< what to do instead of leaving it out
+  const char* option;   ///< its name
+  bool works;           ///< whether it does something in this run
+  std::string why_not;  ///< why it does nothing, to complete "--top-k=5 ...", as "without --sample"
+  std::string remedy;   ///< what to do instead of leaving it out
 };
 
 /// The options of one program. Each is bound to a variable, whose initial value is the default.

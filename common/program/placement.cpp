@@ -129,7 +129,8 @@ void report_cores(Report& report, const Session& session)
     if (used >= std::min(cores.threads, cores.all)) continue;
     report.comment(fmt::format(
         "the {} threads of the ranks on the machine of rank {} are bound to {} of its {} cores and wait for "
-        "each other:\nunset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY, and let the launcher bind ranks.",
+        "each other:\ngive each rank as many cores as it has threads, and unset OMP_PROC_BIND, OMP_PLACES and "
+        "GOMP_CPU_AFFINITY.",
         cores.threads, rank, used, cores.all));
   }
 }

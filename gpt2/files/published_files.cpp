@@ -234,7 +234,8 @@ std::map<std::string, std::string> model_descriptions(const ModelConfig& config)
 
 bool names_folder(const std::string& path)
 {
-  return std::filesystem::is_directory(path) || !std::filesystem::path(path).has_extension();
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) || !std::filesystem::path(path).has_extension();
 }
 
 }  // namespace rankwise

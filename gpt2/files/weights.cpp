@@ -258,10 +258,8 @@ void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> t
   std::ranges::copy(part(converted_, first, both.count), wanted.begin());
 }
 
-namespace {
-
-/// As publish(), but the file still has its temporary name.
-void write_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
+void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path,
+             const std::function<void()>& before_rename)
 {
   const ParameterTable table(config);
   std::vector<std::pair<PublishedTensor, const Parameter*>> in_order;
@@ -297,30 +295,19 @@ void write_weights(const std::string& checkpoint, const ModelConfig& config, con
     writer.write(converted);
   }
   writer.keep();
-}
-
-}  // namespace
-
-void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
-{
-  write_weights(checkpoint, config, path);
-  commit_temporary(path);
+  or_remove_temporary(path, before_rename);
+  writer.close();
 }
 
 void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::filesystem::path& folder)
 {
-  const std::string weights = folder / "model.safetensors";
-  write_weights(checkpoint, config, weights);
-  or_remove_temporary(weights, [&] {
-    std::list<OutputFile> descriptions;
-    for (const auto& [name, text] : model_descriptions(config))
-      descriptions.emplace_back(folder / name).write(std::as_bytes(std::span(text)));
-    // All is written, and only names are missing. A folder without config.json is refused, so that no weights are read with the
-    // sizes of others.
-    std::filesystem::remove(resolve_links(folder / "config.json"));
-    commit_temporary(weights);
-    for (OutputFile& description : descriptions) description.commit();
-  });
+  std::list<OutputFile> descriptions;
+  for (const auto& [name, text] : model_descriptions(config))
+    descriptions.emplace_front(folder / name).write(std::as_bytes(std::span(text)));
+  // A folder without config.json is refused, so it goes first and comes back last: no weights are read with the sizes of others.
+  publish(checkpoint, config, folder / "model.safetensors",
+          [&] { std::filesystem::remove(resolve_links(folder / "config.json")); });
+  for (OutputFile& description : descriptions) description.commit();
 }
 
 void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked)

@@ -72,7 +72,10 @@ class PublishedModel {
 /// @param config      the model that check_checkpoint() returned.
 /// @param path        path of the safetensors file; an existing file is replaced when the new one is complete.
 /// @throws UserError  when the file cannot be created. Error when the disk is full.
-void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path);
+/// @param before_rename  is called when all is written, and only the name is missing.
+void publish(
+    const std::string& checkpoint, const ModelConfig& config, const std::string& path,
+    const std::function<void()>& before_rename = [] {});
 
 /// Writes the weights to an existing folder that transformers loads with from_pretrained(): model.safetensors, config.json, and
 /// generation_config.json for a GPT-2. Parameters and failures as for publish(). A run that is killed leaves the old files, the new

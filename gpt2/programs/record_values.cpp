@@ -75,8 +75,8 @@ int main(int argc, char** argv)
   return run_file_program(
       argc, argv, table, [&](const std::vector<std::string>& files) { locks = check_arguments(files); },
       [](const std::vector<std::string>& files) {
-        print_text(stdout,
-                   fmt::format("{}: {} values\n", files[1], group_digits(write_values(files[0], files[1]))));
+        const std::string count = group_digits(write_values(files[0], files[1]));
+        check_system(print_text(stdout, fmt::format("{}: {} values\n", files[1], count)), "print the result");
         return exit_success;
       });
 }

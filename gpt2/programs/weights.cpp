@@ -39,7 +39,7 @@ void make_folder(const std::string& path)
 {
   std::error_code error;
   std::filesystem::create_directory(path, error);
-  if (std::filesystem::is_directory(path)) return;
+  if (std::filesystem::is_directory(path, error)) return;
   throw UserError(fmt::format("{} is not a folder, and none can be made there.", path),
                   "Name a folder in an existing one, or a file, as model.safetensors.");
 }
@@ -75,7 +75,7 @@ void check_job(const std::vector<std::string>& words, Job& job)
     if (names_folder(to)) {
       make_folder(to);
       named.pop_back();
-      for (const char* const name : {"model.safetensors", "config.json"}) {
+      for (const char* const name : {"model.safetensors", "config.json", "generation_config.json"}) {
         const std::string file = std::filesystem::path(to) / name;
         named.push_back({.path = file, .asked = file, .use = FileUse::replace});
       }
@@ -98,9 +98,10 @@ void run_job(const std::vector<std::string>& words, Job& job)
     publish_folder(words[1], config, words[2]);
   else
     publish(words[1], config, words[2]);
-  print_text(stdout, fmt::format("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2],
-                                 group_digits(config.parameters()), config.layers, config.heads, config.channels,
-                                 config.vocabulary, config.context));
+  const std::string result = fmt::format("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2],
+                                         group_digits(config.parameters()), config.layers, config.heads,
+                                         config.channels, config.vocabulary, config.context);
+  check_system(print_text(stdout, result), "print the result");
 }
 
 }  // namespace

@@ -392,6 +392,7 @@ void Progress::report_times()
 int Progress::finish()
 {
   const int status = report_.finish();
+  log_.close();
   if (run_.session.rank() == 0 && !run_.options.html.empty()) write_page(run_.options.html, report_.json());
   constexpr int ended_by_signal = 128;  // as shells report it
   return stopped_by_ != 0 && status == exit_success ? ended_by_signal + stopped_by_ : status;

@@ -83,14 +83,14 @@ void check_elastic(const LessonOptions& options, int N)
 void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_t steps)
 {
   const std::string in_run = fmt::format("in a run of {} steps", steps), no_effect = "It has no effect. ";
-  const std::string fewer = fmt::format("Use {} or less, or train longer with --steps.", steps);
+  const std::string fewer = fmt::format("Use {} or less, or train longer.", steps);
   const std::string name_checkpoint = no_effect + "Name the file: --checkpoint=FILE.h5.";
   const bool decays = o.schedule.decay == Decay::cosine, draws = o.sampling.temperature > 0;
   std::vector<Effect> effects{
       {"ranks", o.dry_run, "without --dry-run",
        "A run has the ranks that were started: mpirun -np N. Only a dry run plans for others."},
       {"script", o.dry_run && !o.messages.link.empty(), "without --dry-run and --link",
-       "The script is that of the steps that a dry run rehearses on the links of --link."},
+       "The script is that of the steps that a dry run rehearses on the links of --link: add both."},
       {"record-values", !o.record.empty(), "without --record",
        "The values are part of the record: add --record=FILE."},
       {"copies", o.elastic, "without --elastic", "Copies take the place of ranks that die: add --elastic."},
@@ -106,8 +106,8 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
       {"stop-after", o.stop_after <= steps, in_run, no_effect + fewer},
       {"evaluate-every", o.evaluate_every <= steps, in_run, no_effect + fewer},
       {"check-every", o.check_every <= steps, in_run, no_effect + fewer},
-      {"top-k", draws, "with --temperature=0", no_effect + "The token is always the most likely one."},
-      {"top-p", draws, "with --temperature=0", no_effect + "The token is always the most likely one."}};
+      {"top-k", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."},
+      {"top-p", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."}};
   for (const char* option : {"prompt", "prompt-file", "stop", "samples", "temperature", "top-k", "top-p"})
     effects.push_back({option, o.sample > 0, "without a sample",
                        no_effect + "Add --sample=N, the number of tokens to generate."});

@@ -61,9 +61,11 @@ void check_alike(const OptionTable& options)
 {
   if (machine_of_ranks().size() == 1) return;
   std::vector<std::string> read;
-  for (const NamedFile& file : options.files())  // the options that --config sets are compared themselves
-    if (file.use != FileUse::print && !file.asked.starts_with("--config="))
+  for (const NamedFile& file : options.files()) {  // the options that --config sets are compared themselves
+    const bool is_input = file.use == FileUse::read && !file.asked.starts_with("--config=");
+    if (is_input || file.asked.starts_with("--checkpoint="))
       read.push_back(fmt::format("{} (content {:.16})", file.asked, content_digest(file.path)));
+  }
   std::vector<std::pair<std::string, std::string>> facts{
       {"the files that they read", fmt::format("{}", fmt::join(read, ", "))}};
   const nlohmann::json all = options.json();

@@ -83,7 +83,7 @@ void limit_time_before_the_kill()
   rlimit time{};
   if (getrlimit(RLIMIT_CPU, &time) != 0 || time.rlim_max == RLIM_INFINITY) return;
   time.rlim_cur = std::min(time.rlim_cur, time.rlim_max - std::clamp<rlim_t>(time.rlim_max / 10, 1, 300));
-  setrlimit(RLIMIT_CPU, &time);
+  check_system(setrlimit(RLIMIT_CPU, &time) == 0, "limit the CPU time");
 }
 
 }  // namespace

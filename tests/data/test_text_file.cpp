@@ -111,8 +111,9 @@ TEST_CASE("measure_text: refuses what looks like another kind of file, and says 
       {"\x28\xB5\x2F\xFD$", "unzstd"},
       {"PK\x03\x04", "unzip"},
       {"\x89RANKWISE\r\n\x1A\n", "a token file"},
-      {"text" + std::string(9, '\0'), "9 bytes 0, the first at byte 4"},
-      {"late" + std::string(1 << 21, ' ') + std::string(1, '\0'), "1 bytes 0, the first at byte 2,097,156"}};
+      {"text" + std::string(9, '\0'), "9 zero bytes, the first after 4 others"},
+      {"late" + std::string(1 << 21, ' ') + std::string(1, '\0'),
+       "1 zero bytes, the first after 2,097,156 others"}};
   for (const auto& [content, words] : kinds) {
     make_file(folder / "text.txt", content);
     CHECK_THROWS_AS(measure_text(folder / "text.txt"), UserError);
@@ -134,7 +135,7 @@ TEST_CASE("measure_text: notes what a user may not expect, also where blocks mee
   CHECK_THAT(notes("a\r\nb\r\n"), Contains("2 lines end with CR LF"));
   for (std::size_t before = (1 << 20) - 14; before <= 1 << 20; ++before)
     CHECK_THAT(notes(std::string(before, '-') + "<|endoftext|>\r\n"),
-               Contains("1 times <|endoftext|> stands in it") && Contains("1 lines end") && !Contains("UTF-8"));
+               Contains("1 times <|endoftext|> occurs") && Contains("1 lines end") && !Contains("UTF-8"));
 }
 
 TEST_CASE("write_tokens: a byte-order mark is no part of the text; line ends stay as they are")

@@ -41,15 +41,15 @@ int main(int argc, char** argv)
   return run_file_program(
       argc, argv, table, [&](const std::vector<std::string>& files) { comparison = compare_files(files); },
       [&](const std::vector<std::string>&) {
-        print_text(stdout,
-                   fmt::format("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
-                               comparison.bits ? " bit by bit" : " up to rounding",
-                               comparison.step >= 0             ? "First difference: " + comparison.text
-                               : comparison.step_of_one.empty() ? "No difference."
-                                                                : "No difference in the steps that both have."));
-        if (!comparison.step_of_one.empty()) print_text(stdout, comparison.step_of_one + "\n");
-        if (!comparison.after.empty())
-          print_text(stdout, fmt::format("Then: {}.\n", fmt::join(comparison.after, "; ")));
+        std::string result =
+            fmt::format("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
+                        comparison.bits ? " bit by bit" : " up to rounding",
+                        comparison.step >= 0             ? "First difference: " + comparison.text
+                        : comparison.step_of_one.empty() ? "No difference."
+                                                         : "No difference in the steps that both have.");
+        if (!comparison.step_of_one.empty()) result += comparison.step_of_one + "\n";
+        if (!comparison.after.empty()) result += fmt::format("Then: {}.\n", fmt::join(comparison.after, "; "));
+        check_system(print_text(stdout, result), "print the result");
         return comparison.step < 0 && comparison.step_of_one.empty() ? exit_success : exit_failure;
       });
 }
