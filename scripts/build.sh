@@ -31,13 +31,12 @@ progress() {
 # Two that write to one folder would spoil each other's files.
 mkdir -p build
 exec 8>>build/build.lock
-lock() { python3 -c "import fcntl; fcntl.flock(8, fcntl.LOCK_EX | $1)" 2>/dev/null; }
-if ! lock fcntl.LOCK_NB; then
+if ! python3 scripts/lock.py 8; then
   echo "Another build runs in this clone. This one begins when it has ended." >&2
-  lock 0 || true
+  python3 scripts/lock.py 8 wait
 fi
 
-quietly cmake --preset "$preset" 8>&-
+quietly cmake --preset "$preset"
 if grep -q 'compiler identification' "$log"; then  # the first time: show what was found
   sed -n '/^-- Rankwise/,/^-- Configuring/{/^-- Configuring/d; s/^-- //p}' "$log" >&2
 fi
@@ -50,5 +49,5 @@ if [[ ! -e $folder/.ninja_deps ]]; then
   echo "Building $files files on $cores cores, about $((minutes > 0 ? minutes : 1)) min ..." >&2
 fi
 SECONDS=0
-building cmake --build --preset "$preset" "${targets[@]}" 3>&2 8>&-
+building cmake --build --preset "$preset" "${targets[@]}" 3>&2
 echo "Built in $SECONDS s." >&2

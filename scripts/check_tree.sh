@@ -17,7 +17,7 @@
 #
 # Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
 set -euo pipefail
-cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
+CDPATH='' cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 shopt -s globstar nullglob
 
 findings=0

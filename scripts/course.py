@@ -102,8 +102,10 @@ def export(options):
     text = exports.export(options.format, [exports.read_grade(path) for path in options.grades])
     if options.to:
         write_whole(options.to, text)
+    elif sys.stdout.isatty():  # it gets control characters shown
+        sys.stdout.write(text.replace("\r\n", "\n"))
     else:
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
 
 

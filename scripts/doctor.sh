@@ -15,6 +15,7 @@ first_line() { "$@" 2>/dev/null | sed -n 1p; }
 if ! folder=$(mktemp -d 2>&1) || [[ $folder == *[\'\"]* ]]; then
   bad TMPDIR "no temporary files can be made, or CMake cannot use them: ${folder#mktemp: }" \
     "Name a folder that you can write to, without quotes in its name: export TMPDIR=/tmp"
+  if [[ -d $folder ]]; then rmdir "$folder"; fi
   export TMPDIR=/tmp
   folder=$(mktemp -d)
 fi
@@ -151,7 +152,7 @@ check_surroundings() {
   if [[ $(mpi_name) == *'(Open MPI) 4'* ]] && (($(uname -n | wc -c) > 57)); then
     bad host "its name has more than 56 letters, with which Open MPI 4 aborts" "Give it a shorter one: sudo hostname NAME, or docker run --hostname NAME"
   fi
-  if grep -q unreachable <<<"$( (: </dev/tcp/127.0.0.1/1) 2>&1)"; then
+  if grep -q unreachable <<<"$( (LC_ALL=C; : </dev/tcp/127.0.0.1/1) 2>&1)"; then
     bad network "the loopback interface is off, without which MPI starts no ranks" "Switch it on: sudo ip link set lo up"
   fi
   if ! id -un >/dev/null 2>&1; then
@@ -160,7 +161,8 @@ check_surroundings() {
   # libgomp binds a rank's threads as if there were no other rank.
   for name in OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY KMP_AFFINITY; do
     if [[ ${!name:-false} =~ ^(false|FALSE|disabled|none)$ ]]; then continue; fi
-    note cores "$name=${!name} binds threads: those of all ranks to the same cores, unless the launcher binds ranks" "unset $name, or see docs/clusters.md for how launchers bind."
+    note cores "$name=${!name} binds the threads of each rank to cores as if it were alone; unless the launcher binds ranks, all of them get the same cores" \
+      "unset $name, or see docs/clusters.md for how launchers bind."
   done
   if ! grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null || grep -q '^[^0]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
     note kernel "ranks may not read each other's memory (seccomp or ptrace_scope)" "Large messages are copied once more; scripts/mpi_environment.sh tells MPI."

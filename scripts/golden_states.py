@@ -32,7 +32,7 @@ MODELS = {"nano": {"layers": 4, "heads": 4, "channels": 64, "context": 64, "voca
           "odd": {"layers": 3, "heads": 3, "channels": 24, "context": 19, "vocabulary": 257, "sequence": 16, "global-batch": 6}}
 TRAINING = {"arithmetic": "exact", "steps": STEPS, "learning-rate": 1e-3, "min-learning-rate": 1e-4, "warmup": 2,
             "learning-rate-schedule": "cosine"}
-STILL = {"steps": 1, "learning-rate": 0, "min-learning-rate": 0}  # a step that leaves the initial parameters
+STILL = {"steps": 1, "warmup": 0, "learning-rate": 0, "min-learning-rate": 0}  # a step that leaves the initial parameters
 LAYERS = ["ln_1", "attn.q_k_v", "attn.heads", "attn", "attn.stream", "ln_2", "mlp.inner", "mlp.hidden", "mlp", "mlp.stream"]
 FOLDERS = {"": "parameter", "first moment of ": "first_moment", "second moment of ": "second_moment"}
 SIZES = {"F32": 4, "F64": 8, "I64": 8}

@@ -6,11 +6,11 @@
 common/memory/host_memory.cpp looks at the same when a lesson starts.
 """
 
+import os
 import pathlib
 import re
 import resource
 
-UNLIMITED = 1 << 60
 # Root of the control groups of a version, limit, usage, and what the pages of files are called in memory.stat.
 VERSIONS = {1: ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
             2: ("/sys/fs/cgroup", "memory.max", "memory.current", "")}
@@ -41,21 +41,22 @@ def groups():
 
 
 def limits(used):
-    """Bytes and what limits them: all that there are, or less what is `used`."""
-    every = [(1024 * (number_in("/proc/meminfo", "MemAvailable:" if used else "MemTotal:") or UNLIMITED), "this machine")]
+    """Bytes, what limits them, and whether all processes share them: all that there are, or less what is `used`."""
+    memory = number_in("/proc/meminfo", "MemAvailable:" if used else "MemTotal:")
+    every = [(1024 * memory if memory else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine", True)]
     for folder, version in groups():
         _, limit, usage, pages = VERSIONS[version]
         most, taken = number_in(folder / limit), number_in(folder / usage)
         if most is None or taken is None:
             continue
         files = sum(number_in(folder / "memory.stat", f"{pages}{kind}_file ") or 0 for kind in ("inactive", "active"))
-        every.append((max(most - max(taken - files, 0), 0) if used else most, f"the control group {folder}"))
+        every.append((max(most - max(taken - files, 0), 0) if used else most, f"the control group {folder}", True))
     for name, kind in (("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)):
         if (most := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
-            every.append((most, name))
+            every.append((most, name, False))
     return every
 
 
 if __name__ == "__main__":
-    least, owner = min(limits(used=True))
+    least, owner, _ = min(limits(used=True))
     print(least >> 20, owner)

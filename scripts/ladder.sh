@@ -88,10 +88,11 @@ if [[ ${options[*]} == --compare=10 ]]; then about=", about $(((runs * 2 + 59) /
 echo "The ladder: builds what is not built yet, then makes $runs runs of ${#lessons[@]} lessons$about." >&2
 
 scripts/setup.sh
-# Two ladders in one clone would delete each other's reports, and take each other's time. The lock ends with this process.
+# Two ladders in one clone would delete each other's reports, and take each other's time. The lock lasts
+# until this process and all that it started have ended.
 mkdir -p build
 exec 9>>build/ladder.lock
-if ! python3 -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null; then
+if ! python3 scripts/lock.py 9; then
   echo "error: another ladder climbs in this clone, and both would write build/ladder." >&2
   echo "       Wait until it has ended, or use another clone." >&2
   exit 2
@@ -112,7 +113,7 @@ run() {
   shift 3
   if [[ $lesson != 01_* ]]; then launcher=(mpirun -np "$np"); fi
   echo "Running lesson $lesson, np $np ($kind) ..." >&2
-  for _ in 1 2; do  # on a busy machine the launcher may call a good end improper
+  for _ in 1 2; do  # run_program() of tests/lessons/program_case.py says why
     status=0
     "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$file.json" >"$file.txt" 2>&1 </dev/null || status=$?
     if ! grep -q 'exiting improperly' "$file.txt"; then break; fi

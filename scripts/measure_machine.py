@@ -137,16 +137,18 @@ def measured(build, folder, cores):
     ranks = max(cores, 2)
     small, large = (all_reduce(build, ranks, count) for count in (SMALL, LARGE))
     fit, meetings = large["fit"], (ranks - 1).bit_length()
-    together, owner = min(host_memory.limits(used=False))
+    each, owner, shared = min((most // cores if shared else most, owner, shared)
+                              for most, owner, shared in host_memory.limits(used=False))
     copies = memory_rate(cores)
     return {
-        "memory": (quantity(together / cores, "B"), f"{quantity(together, 'B')} of {owner}, divided among the cores"),
+        "memory": (quantity(each, "B"), f"{quantity(each * cores, 'B')} of {owner}, divided among the cores" if shared
+                   else f"{owner} of each process"),
         "half": (quantity(product_rate(build, cores, "bf16"), "FLOP/s"), "the fastest bf16 matrix product"),
         "single": (quantity(product_rate(build, cores, "f32"), "FLOP/s"), "the fastest f32 matrix product"),
         "memory-rate": (quantity(copies, "B/s"), "of a copy, bytes read and written"),
         "network": (quantity(cores / fit["beta_s_per_byte"], "B/s"), "messages between processes of this machine, all cores at once"),
         "network-latency": (quantity(fit["alpha_s"], "s"), "of such a message"),
-        "host-memory": (quantity(together, "B"), "the same memory as above"),
+        "host-memory": (quantity(each * cores, "B"), "the same memory as above"),
         "host-memory-rate": (quantity(copies * cores, "B/s"), "copies on all cores"),
         "host-rate": (quantity(copies / 2, "B/s"), "a copy on one of them"),
         "disk-rate": (quantity(write_rate(folder), "B/s"), f"a file of {quantity(WRITTEN, 'B')}, until it is on the disk"),

@@ -14,12 +14,12 @@ def write_whole(path, content):
     """Replaces a file by text or bytes, which are on the disk before they get its name; it keeps its owner and permissions. A
     link leads to the file that is replaced; a device or a pipe, as /dev/stdout, is written to.
     @throws OSError  that names the file; what was there is kept."""
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         chain = links(path)
         old = os.stat(path) if os.path.exists(path) else None
         file_or_none = old is None or stat.S_ISREG(old.st_mode) or stat.S_ISDIR(old.st_mode)
-        if not file_or_none or any(name.is_relative_to("/proc") for name in chain):
+        if not file_or_none or any(name.is_relative_to(place) for name in chain for place in ("/proc", "/dev/fd")):
             with open(path, "ab") as file:
                 file.write(data)
         else:
@@ -54,22 +54,24 @@ def replace(path, data, old):
         raise PermissionError(errno.EACCES, "It is write-protected")
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600 if old else 0o666)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # it may not be readable: found out before anything is replaced
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if old:
-                os.fchown(descriptor, old.st_uid, old.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-        raise
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600 if old else 0o666)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                own = os.fstat(descriptor)
+                if old and (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
+                if old:
+                    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+                os.fsync(descriptor)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+            raise
+        os.fsync(place)
     finally:
-        os.close(descriptor)
+        os.close(place)

@@ -28,6 +28,7 @@ from fractions import Fraction
 
 import expressions
 from exercise_tree import Refused
+from with_mpi import with_mpi
 
 try:
     import tomllib
@@ -166,10 +167,8 @@ class Programs:
         """Exit status of a command; None if it takes too long. What it prints goes to a file, not to a pipe: a helper of MPI
         that outlives the program would keep a pipe open."""
         words = [str(self.build / word.removeprefix("build/")) if word.startswith("build/") else word for word in command]
-        script = 'source "$0/scripts/mpi_environment.sh" && exec "$@"'
-        with log.open("wb") as output, subprocess.Popen(
-                ["bash", "-c", script, str(self.root), *words], cwd=log.parent, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True) as process:
+        with log.open("wb") as output, subprocess.Popen(with_mpi(*words), cwd=log.parent, stdout=output, stderr=subprocess.STDOUT,
+                                                        start_new_session=True) as process:
             try:
                 return process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:

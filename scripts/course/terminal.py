@@ -8,7 +8,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # but tabs 
 
 
 class Shown(io.TextIOWrapper):
-    """A stream that writes a control character as \\x1b."""
+    """A stream that shows ESC as \\x1b and a carriage return as \\r."""
 
     def write(self, text):
         return super().write(CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))

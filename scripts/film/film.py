@@ -23,7 +23,7 @@ CLOCKS = ["wall clock", "virtual clock"]
 
 
 def source(name):
-    """The lines of a file of the lessons' code, [] if there is none of that name: reports and traces of others may name any file."""
+    """The lines of a file of the lessons' code, [] if there is none of that name: a report or a trace from somebody else may name any file."""
     path = (ROOT / name).resolve()
     code = path.is_relative_to(ROOT / "lessons") and path.suffix in (".cpp", ".hpp")
     return path.read_text(encoding="utf-8").splitlines() if code and path.is_file() else []

@@ -8,7 +8,7 @@ A lesson on R ranks has two reports there, as written by --report: NN_name.npR.f
 traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
 NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one, NN_name.npR.messages.json (traffic and
 checks). Beside each there is NN_name.npR.KIND.status, the exit status of the run. The status is 1 if a check failed, a run broke,
-there is none, or two digests of the same model differ.
+no lesson was run, or two digests of the same model differ.
 """
 
 import collections

@@ -17,8 +17,8 @@ import math
 import os
 import pathlib
 import random
-import shlex
 import re
+import shlex
 import subprocess
 import sys
 import tempfile

@@ -26,12 +26,13 @@ from tree import Tree, relative
 HERE = pathlib.Path(__file__).resolve().parent
 KATEX = pathlib.Path("/usr/share/javascript/katex")
 TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clusters.md", "On a cluster"),
-         ("docs/instructor/guide.md", "Guide for instructors"), ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
-         ("docs/utilisation.md", "Utilisation"), ("docs/planner.md", "The planner"), ("docs/film.md", "The film of a step"), ("docs/pages.md", "Pages of runs"),
-         ("docs/prefix_mask.md", "Prefix mask"), ("docs/elastic.md", "Runs that lose ranks"), ("docs/records.md", "The first wrong number"),
-         ("docs/museum.md", "A museum of real bugs"), ("docs/baselines.md", "The same run in PyTorch"),
-         ("docs/conformance.md", "Conformance"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
-         ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
+         ("docs/instructor/guide.md", "Guide for instructors"), ("docs/dependencies.md", "Dependencies"),
+         ("docs/design.md", "Design"), ("docs/performance.md", "Performance"), ("docs/utilisation.md", "Utilisation"),
+         ("docs/planner.md", "The planner"), ("docs/film.md", "The film of a step"), ("docs/pages.md", "Pages of runs"),
+         ("docs/prefix_mask.md", "Prefix mask"), ("docs/elastic.md", "Runs that lose ranks"),
+         ("docs/records.md", "The first wrong number"), ("docs/museum.md", "A museum of real bugs"),
+         ("docs/baselines.md", "The same run in PyTorch"), ("docs/conformance.md", "Conformance"),
+         ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"), ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
 
 class Site:

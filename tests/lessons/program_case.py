@@ -76,7 +76,8 @@ class ProgramCase(unittest.TestCase):
         """The finished process, with its output as text.
 
         A rank that ends waits 2 s for the launcher's answer (PMIx_Finalize()). On a machine so busy that it does not come, the
-        launcher calls a good end improper; so such a run is repeated once. A rank that really ends so does it again."""
+        launcher calls a good end improper; so such a run is repeated once, by scripts/ladder.sh too. A rank that really ends so
+        does it again."""
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
         program = program or self.program
         path = os.path.join(BUILD, program)

@@ -131,10 +131,13 @@ class Paths(ProgramCase):
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "only root can stop being allowed to give files away")
     def test_an_owner_that_cannot_be_kept_is_found_out_before_the_first_step(self):
+        without = ["setpriv", "--bounding-set=-chown"]
+        if subprocess.run([*without, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("capabilities cannot be given up here")
         os.chown(self.write("run.json"), 1234, 2345)
-        done = subprocess.run(["setpriv", "--bounding-set=-chown", os.path.join(BUILD, self.program), *MODEL,
+        done = subprocess.run([*without, os.path.join(BUILD, self.program), *MODEL,
                                f"--report={self.path('run.json')}"], capture_output=True, text=True, timeout=TIME_LIMIT_S)
-        self.assert_is_refusal(done, ["--report=", "Operation not permitted", "with the owner and permissions"])
+        self.assert_is_refusal(done, ["--report=", "Operation not permitted", "the owner and permissions of the old file"])
         self.assertEqual((self.read("run.json"), os.listdir(self.folder)), ("content", ["run.json"]))
 
     def test_a_file_that_is_write_protected_is_not_replaced(self):

@@ -3,6 +3,8 @@
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
 for shell in sh bash zsh; do
   command -v "$shell" >/dev/null || continue
   started=$(env -i PATH="$PATH" HOME="${HOME:-/}" "$shell" -c '. ../../scripts/mpi_environment.sh && mpirun -np 6 echo rank' | grep -c rank || true)
@@ -11,8 +13,9 @@ done
 
 # Nor does it need that the user has a name and a home.
 if [[ $(id -u) == 0 ]] && command -v setpriv >/dev/null; then
+  chown 12345 "$folder"
   here=$(<../../scripts/mpi_environment.sh)  # that user may not be let into this folder
-  started=$(cd /; setpriv --reuid=12345 --regid=12345 --clear-groups env -i PATH="$PATH" bash -c "$here
+  started=$(cd /; setpriv --reuid=12345 --regid=12345 --clear-groups env -i PATH="$PATH" TMPDIR="$folder" bash -c "$here
     mpirun -np 2 echo rank" | grep -c rank || true)
   [[ $started == 2 ]] || { echo "without a name and HOME $started of 2 ranks started"; exit 1; }
 fi
@@ -25,8 +28,6 @@ source ../../scripts/mpi_environment.sh
 [[ $OMP_NUM_THREADS == 3 ]] || { echo "OMP_NUM_THREADS=3 became $OMP_NUM_THREADS"; exit 1; }
 
 # set_for TEXT NAMES: what the variables whose names match NAMES are set to where `mpirun --version` prints TEXT.
-folder=$(mktemp -d)
-trap 'rm -r "$folder"' EXIT
 set_for() {
   printf '#!/bin/sh\necho "%s"\n' "$1" >"$folder/mpirun"
   chmod +x "$folder/mpirun"

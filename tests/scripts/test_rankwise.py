@@ -28,9 +28,9 @@ class Case(unittest.TestCase):
         self.folder = pathlib.Path(folder.name, "it's a $clone")
         self.folder.mkdir()
 
-    def run_in(self, tree, *words, input=None, **environment):
-        return subprocess.run([tree / "scripts/rankwise", *words], input=input, capture_output=True, text=True, check=False,
-                              env={**os.environ, **environment})
+    def run_in(self, tree, *words, input=None, cwd=None, **environment):
+        return subprocess.run([tree / "scripts/rankwise", *words], input=input, cwd=cwd, capture_output=True, text=True,
+                              check=False, env={**os.environ, **environment})
 
 
 class Rankwise(Case):
@@ -65,7 +65,7 @@ class Rankwise(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout.splitlines(), ["set up", "built release 03_three", started,
                                                         f"03_three in {pathlib.Path.cwd()} with yes: --steps=5"])
-            self.assertIn(f"{started} build/lessons/03_three --steps=5", done.stderr)
+            self.assertEqual(shlex.split(done.stderr), [*started.split(), f"{self.folder}/build/lessons/03_three", "--steps=5"])
 
     def test_runs_lessons_of_one_process_without_a_launcher(self):
         for lesson in ("01", "17"):
@@ -76,7 +76,7 @@ class Rankwise(Case):
         self.assertEqual(self.rankwise("run", "01").returncode, 86)
 
     def test_prints_a_command_that_can_be_copied(self):
-        done = self.rankwise("run", "03", "-n", "2", "--prompt=it's $5")
+        done = self.run_in(self.folder, "run", "03", "-n", "2", "--prompt=it's $5", cwd=self.folder, PATH=self.path)
         self.assertEqual(shlex.split(done.stderr), ["mpirun", "-np", "2", "build/lessons/03_three", "--prompt=it's $5"])
 
     def test_leaves_the_standard_input_to_the_loop_around_it(self):
@@ -90,9 +90,8 @@ class Rankwise(Case):
         done = subprocess.run(["bash", "scripts/rankwise", "list"], cwd=self.folder, capture_output=True, text=True, check=False,
                               env={**os.environ, "CDPATH": str(self.folder / "other")})
         self.assertEqual((done.stdout.count("\n"), done.stdout[:2]), (3, "01"))
-        for path in subprocess.run(["git", "grep", "-lI", r"cd \"$(dirname", "--", "*.sh", "scripts/rankwise"], cwd=ROOT, text=True,
-                                   stdout=subprocess.PIPE, check=True).stdout.split():
-            self.assertNotRegex((ROOT / path).read_text(encoding="utf-8"), r"(^|[^'] )cd \"\$\(dirname", path)
+        for path in [ROOT / "scripts/rankwise", *(ROOT / "scripts").rglob("*.sh"), *(ROOT / "tests").rglob("*.sh")]:
+            self.assertNotRegex(path.read_text(encoding="utf-8"), r"(?<!CDPATH='' )cd \"\$[({].*dirname", path)
 
     def test_python_starts_commands_wherever_the_clone_is(self):
         shutil.copy(ROOT / "scripts/with_mpi.py", self.folder / "scripts")
@@ -124,7 +123,7 @@ class Ladder(Case):
 
     def setUp(self):
         super().setUp()
-        for name in ("ladder.sh", "plot/ladder_table.py"):
+        for name in ("ladder.sh", "lock.py", "plot/ladder_table.py"):
             (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
         for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "compare_runs.py"):
@@ -173,15 +172,30 @@ exit "$(cat status)"
 class Build(Case):
     def test_there_is_one_at_a_time(self):
         script(self.folder / "bin/cmake", """
-if [[ $1 == --preset ]]; then echo "-- Build files have been written to: $PWD/build"; else echo begins >>log; sleep 0.5; echo ends >>log; fi
+if [[ $1 == --preset ]]; then echo "-- Build files have been written to: $PWD/build"; exit; fi
+echo begins >>log; while [[ ! -e go ]]; do sleep 0.05; done; echo ends >>log
 """)
-        script(self.folder / "scripts/build.sh", (ROOT / "scripts/build.sh").read_text(encoding="utf-8"))
+        (self.folder / "scripts").mkdir()
+        for name in ("build.sh", "lock.py"):
+            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
         (self.folder / "build").mkdir()
         (self.folder / "build/.ninja_deps").touch()
-        builds = [subprocess.Popen([self.folder / "scripts/build.sh", "release"], stderr=subprocess.PIPE, text=True,
-                                   env={**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}) for _ in range(2)]
-        said = sum(("Another build runs in this clone" in build.communicate()[1] for build in builds))
-        self.assertEqual(((self.folder / "log").read_text(encoding="utf-8").split(), said), (["begins", "ends"] * 2, 1))
+        builds = []
+        for _ in range(2):
+            builds.append(subprocess.Popen([self.folder / "scripts/build.sh", "release"], stderr=subprocess.PIPE, text=True,
+                                           env={**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}))
+            while not (self.folder / "log").exists():
+                self.assertIsNone(builds[0].poll())
+                time.sleep(0.01)
+        self.assertIn("Another build runs in this clone", builds[1].stderr.readline())
+        (self.folder / "go").touch()
+        self.assertNotIn("Another", "".join(build.communicate(timeout=60)[1] for build in builds))
+        self.assertEqual((self.folder / "log").read_text(encoding="utf-8").split(), ["begins", "ends"] * 2)
+        self.assertEqual([build.returncode for build in builds], [0, 0])
+
+    def test_a_lock_that_is_not_to_be_had_stops_nobody(self):
+        done = subprocess.run([sys.executable, ROOT / "scripts/lock.py", "99"], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr[:9]), (0, "warning: "))
 
 
 class Doctor(Case):
@@ -193,7 +207,7 @@ class Doctor(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("two ranks have exchanged a message", done.stdout)
         self.assertRegex(done.stdout, r"memory +\d+ MiB are free in (this machine|the control group|ulimit)")
-        self.assertIn("note  cores      OMP_PROC_BIND=true binds threads", done.stdout)
+        self.assertIn("note  cores      OMP_PROC_BIND=true binds the threads of each rank", done.stdout)
         self.assertNotIn("OMP_PLACES", done.stdout)
 
     def test_says_what_is_bad_and_what_to_do(self):

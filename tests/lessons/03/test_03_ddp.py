@@ -249,7 +249,7 @@ class WrongInput(Lesson):
     def different(self, first, second, programs=(), folders=(".", ".")):
         """What a job says whose ranks have different options, programs or folders."""
         programs = programs or [os.path.join(BUILD, self.program)] * 2
-        command = mixed_job(2, *(["env", "-C", folder, program, "--steps=2", *options]
+        command = mixed_job(2, *(["sh", "-c", 'cd "$0" && exec "$@"', folder, program, "--steps=2", *options]
                                  for folder, program, options in zip(folders, programs, (first, second))))
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)

@@ -121,7 +121,7 @@ class Data(unittest.TestCase):
             for event in trace["traceEvents"]:
                 if "where" in event.get("args", {}):
                     event["args"]["where"] = f"{name}:1"
-            with self.subTest(name=name), contextlib.suppress(ValueError):
+            with self.subTest(name=name), contextlib.suppress(*[ValueError] if "\0" in name else []):
                 self.assertEqual(film.sources(step.Step(REPORT, trace)), {})
         with tempfile.TemporaryDirectory() as folder:
             other = pathlib.Path(folder, "other.cpp")

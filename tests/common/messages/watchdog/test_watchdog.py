@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from program_case import mixed_job
+from program_case import ALL, mixed_job
 
 HANG = os.environ["HANG"]  # tests/programs/hang.cpp, built
 RANKS = 4
@@ -159,6 +159,7 @@ class Watchdog(unittest.TestCase):
         self.assertRegex(job.err, r"(?m)^watchdog: rank 1 is in MPI_\w+, called by .*, and rank 0 has ended; it "
                                   r"never called a collective\.$")
 
+    @unittest.skipUnless(ALL, "MPI's start has 30 s")
     def test_a_process_that_never_starts_mpi(self):
         command = mixed_job(2, ["true"], [HANG, "--case=nothing", f"--timeout={TIMEOUT_S}"])
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S + 30, check=False)
