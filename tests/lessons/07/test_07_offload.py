@@ -456,7 +456,7 @@ class Limits(Offload, zero_case.Lesson):
         with open("/proc/meminfo", encoding="ascii") as file:
             has = 1024 * int(re.search(r"MemTotal: +(\d+) kB", file.read()).group(1))
         self.assert_refused(*self.layers_of(has), ranks=2,
-                            says=["bytes of host memory per rank", "for 2 ranks ", "optimizer",
+                            says=["bytes of host memory per rank", "to each of 2 ranks", "optimizer",
                                   "--tier=disk:DIR"])
 
     def test_a_disk_that_is_too_small(self):

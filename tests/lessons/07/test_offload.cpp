@@ -512,6 +512,6 @@ TEST_CASE("check_host_capacity: compares the needs of all ranks of a machine wit
   CHECK_NOTHROW(check_host_capacity(planned, has / 4, 1, "Do something."));
   CHECK_THROWS_AS(check_host_capacity(planned, 0, 8, "Do something."), UserError);
   CHECK_THROWS_WITH(check_host_capacity(planned, 0, 8, "Do something."),
-                    Contains("for 8 ranks ") && Contains("optimizer") && Contains("Do something."));
+                    Contains("to each of 8 ranks") && Contains("optimizer") && Contains("Do something."));
   CHECK_THROWS_WITH(check_host_capacity(planned, has, 1, "Do something."), Contains("for the device"));
 }
