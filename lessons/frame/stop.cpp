@@ -8,6 +8,7 @@
 
 #include <sys/resource.h>
 
+#include "common/files/descriptor.hpp"
 #include "common/program/crash_report.hpp"
 #include "common/program/rank_failure.hpp"
 #include "common/program/session.hpp"
