@@ -1,12 +1,11 @@
 #include "common/memory/host_memory.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <unistd.h>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,15 +17,14 @@ namespace rankwise {
 
 namespace {
 
-/// The number that a file begins with, or the one after a word that begins a line; nothing without one.
+/// The number after a word that begins a line of a file; nothing without one.
 std::optional<std::int64_t> number_in(const std::string& path, const std::string& word = "")
 {
   std::ifstream file(path);
-  std::int64_t number = 0;
-  if (word.empty()) return file >> number ? std::optional(number) : std::nullopt;
-  std::string name, rest;
-  for (; file >> name >> number; std::getline(file, rest))
-    if (name == word) return number;
+  for (std::string line; std::getline(file, line);) {
+    std::int64_t number = 0;
+    if (line.starts_with(word) && std::istringstream(line.substr(word.size())) >> number) return number;
+  }
   return std::nullopt;
 }
 
@@ -65,17 +63,15 @@ std::vector<MemoryLimit> find_limits()
     if (controllers.empty()) add_groups(limits, version_2, group);
     if (("," + controllers + ",").find(",memory,") != std::string::npos) add_groups(limits, version_1, group);
   }
-  std::array<std::int64_t, 7> pages{};  // of this process: all, ..., those of data and stack, ...
-  std::ifstream own("/proc/self/statm");
-  for (std::int64_t& count : pages) own >> count;
-  const auto add_own = [&](const char* name, auto resource, std::int64_t used) {
+  const auto add_own = [&](const char* name, auto resource, const char* used) {
     struct rlimit limit {};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(largest)) return;
-    const std::int64_t left = static_cast<std::int64_t>(limit.rlim_cur) - used * sysconf(_SC_PAGESIZE);
-    limits.push_back({name, std::max<std::int64_t>(left, 0), false});
+    const std::int64_t used_bytes = 1024 * number_in("/proc/self/status", used).value_or(0);
+    limits.push_back(
+        {name, std::max<std::int64_t>(static_cast<std::int64_t>(limit.rlim_cur) - used_bytes, 0), false});
   };
-  add_own("ulimit -v", RLIMIT_AS, pages[0]);
-  add_own("ulimit -d", RLIMIT_DATA, pages[5]);
+  add_own("ulimit -v", RLIMIT_AS, "VmSize:");
+  add_own("ulimit -d", RLIMIT_DATA, "VmData:");
   return limits;
 }
 
