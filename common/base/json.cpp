@@ -11,8 +11,7 @@ namespace rankwise {
 
 namespace {
 
-/// The value; is_discarded() if its arrays and objects are nested so deep that a function that visits all of them would need
-/// more stack than there is.
+/// The value; is_discarded() if it is nested too deep: functions that visit it call themselves once a level.
 template <class Input>
 nlohmann::json parse(Input&& input, bool throws)
 {

@@ -36,8 +36,8 @@ struct Stop {
   std::string text;
 };
 
-/// Ends this process if this object still exists after the time limit. It guards the start and the end of MPI, which the watchdog does not see:
-/// both wait for all processes of the job, also for one that has died.
+/// Ends this process if this object still exists after the time limit. It guards the start and the end of MPI, when the watchdog
+/// does not run: MPI then waits for all processes of the job, even for one that has died.
 class Deadline {
  public:
   /// @param timeout_s  time limit, at least 30 s; 0: none.
@@ -51,12 +51,11 @@ class Deadline {
     const std::chrono::duration<double> patience(limit_s + 0.1 * std::min(rank, 100));
     thread_ = std::thread([passed = passed_.get_future(), rank, limit_s, patience, what] {
       if (passed.wait_for(patience) == std::future_status::ready) return;
-      print_text(
-          stderr,
-          fmt::format("rank {}: MPI has not {} within {:.0f} s (--timeout, at least 30 s). It waits for all "
-                      "processes of the job: "
-                      "one has died,\n  cannot be reached, or runs another program. The job ends with status {}.\n",
-                      rank, what, limit_s, static_cast<int>(exit_watchdog)));
+      print_text(stderr,
+                 fmt::format("rank {}: MPI has not {} within {:.0f} s (--timeout, at least 30 s). It waits for all "
+                             "processes of the job: one has died,\n"
+                             "  cannot be reached, or runs another program. The job ends with status {}.\n",
+                             rank, what, limit_s, static_cast<int>(exit_watchdog)));
       std::_Exit(exit_watchdog);
     });
   }
@@ -73,8 +72,7 @@ class Deadline {
   std::thread thread_;
 };
 
-/// Waits for all ranks, which have finished their work, then checks that all messages between them were received; rank 0 reports
-/// lost ones.
+/// Called by all ranks after their work: checks that all messages between them were received. Rank 0 reports lost ones.
 /// @return  the status of this rank, or exit_failure if a message was not received.
 int end_job(const Session& session, Watchdog& watchdog, int status)
 {

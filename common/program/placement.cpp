@@ -85,7 +85,7 @@ Place own_place()
 
 /// The cores of a rank, as sent in a message.
 struct Cores {
-  std::bitset<1024> bound_to;  // where one of the rank's threads may run
+  std::bitset<1024> bound_to;  // cores on which a thread of the rank may run
   int threads = 0, all = 0;    // all: cores on which the rank's launcher may run
 };
 
@@ -109,8 +109,8 @@ Cores own_cores()
   return own;
 }
 
-/// Says so where the ranks of a machine are bound to fewer cores than they could have: OpenMP binds the threads of a rank without
-/// knowing of the other ranks.
+/// Reports machines whose ranks are bound to fewer cores than they have threads: OpenMP binds the threads of a rank as if there
+/// were no other rank.
 void report_cores(Report& report, const Session& session)
 {
   const Cores own = own_cores();

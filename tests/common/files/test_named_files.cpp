@@ -91,7 +91,7 @@ TEST_CASE("check_files: links of another user are refused where everybody may ma
     fs::permissions(shared, fs::perms(01777));
     CHECK_THAT(refusal({report(shared / name)}), Contains("is a link of another user"));
     CHECK_THROWS_WITH(write_file(shared / name, "x"), Contains("is a link of another user"));
-    fs::permissions(shared, fs::perms(0755));  // nobody else can have made them here
+    fs::permissions(shared, fs::perms(0755));  // only its owner can make links in it
     CHECK(refusal({report(shared / name)}) == "accepted");
   }
 }
