@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "course"))
 sys.dont_write_bytecode = True
 
 from exercise_tree import Refused, read_tree, write_whole  # noqa: E402
-from terminal import show_control_characters  # noqa: E402
+from documents import show_control_characters  # noqa: E402
 
 
 def lessons_of(options):

@@ -20,6 +20,7 @@ import pathlib
 import sys
 import time
 
+from documents import parse_json, show_control_characters
 from whole_file import write_whole
 
 
@@ -34,7 +35,7 @@ def lines_of(path, follow):
         while True:
             line += log.readline()
             if line.endswith("\n"):
-                yield json.loads(line)
+                yield parse_json(line)
                 line = ""
             elif not follow:
                 return
@@ -134,4 +135,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    show_control_characters()
     sys.exit(main(sys.argv[1:]))

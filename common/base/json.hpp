@@ -1,6 +1,5 @@
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -14,11 +13,9 @@ extern template class nlohmann::detail::serializer<nlohmann::json>;
 namespace rankwise {
 
 /// The value of a JSON text.
-/// @failure  nlohmann::json::exception unless it is one; Error if it is nested more than a thousand deep.
+/// @failure  nlohmann::json::exception unless it is one; Error if it is nested more than a thousand deep, because functions that
+///           visit a value call themselves once a level.
 nlohmann::json parse_json(std::string_view text);
-
-/// The value of a JSON file; is_discarded() unless it is one, or if it is nested more than a thousand deep.
-nlohmann::json parse_json(std::istream& file);
 
 /// A JSON value as text. Bytes of its texts that are not UTF-8, which names of files may hold, become U+FFFD.
 /// @param indent  blanks by which each level is indented; none: all in one line.

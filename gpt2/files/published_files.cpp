@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
+#include "common/files/plain_text.hpp"
 #include "data/pair_loader.hpp"
 #include "gpt2/bert/model.hpp"
 
@@ -37,25 +37,29 @@ constexpr SizeNames bert_size_names{{{"num_hidden_layers", &ModelConfig::layers}
                                      {"max_position_embeddings", &ModelConfig::context},
                                      {"vocab_size", &ModelConfig::vocabulary}}};
 
+constexpr const char* published_remedy =
+    "Use a GPT-2 or a BERT as transformers saves it with save_pretrained(): a folder with config.json\n"
+    "and model.safetensors, or with model.safetensors.index.json and the files that it names.";
+
 [[noreturn]] void refuse_published(const std::string& path, const std::string& why)
 {
-  throw UserError(
-      fmt::format("{} {}.", path, why),
-      "Use a GPT-2 or a BERT as transformers saves it with save_pretrained(): a folder with config.json\n"
-      "and model.safetensors, or with model.safetensors.index.json and the files that it names.");
+  throw UserError(fmt::format("{} {}.", path, why), published_remedy);
 }
 
 /// The object in a JSON file.
 Json read_object(const std::string& path)
 {
-  constexpr std::uintmax_t longest = 100'000'000;
+  constexpr std::int64_t longest = 100'000'000;
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
     refuse_published(path, "does not exist" + looked_for(path) + ", or is not a file");
-  if (std::filesystem::file_size(path, error) > longest) refuse_published(path, "is longer than 100 MB");
-  std::ifstream file(path, std::ios::binary);
-  Json json = parse_json(file);
-  if (json.is_discarded()) refuse_published(path, "is not JSON, or is nested too deep");
+  const std::string text = whole_text(path, {.asked = path, .remedy = published_remedy}, longest);
+  Json json;
+  try {
+    json = parse_json(text);
+  } catch (const std::exception&) {
+    refuse_published(path, "is not JSON, or is nested too deep");
+  }
   if (!json.is_object()) refuse_published(path, "is not a JSON object");
   return json;
 }

@@ -305,8 +305,10 @@ void publish_folder(const std::string& checkpoint, const ModelConfig& config, co
   for (const auto& [name, text] : model_descriptions(config))
     descriptions.emplace_front(folder / name).write(std::as_bytes(std::span(text)));
   // A folder without config.json is refused, so it goes first and comes back last: no weights are read with the sizes of others.
-  publish(checkpoint, config, folder / "model.safetensors",
-          [&] { std::filesystem::remove(resolve_links(folder / "config.json")); });
+  publish(checkpoint, config, folder / "model.safetensors", [&] {
+    for (const char* const name : {"config.json", "generation_config.json"})
+      std::filesystem::remove(resolve_links(folder / name));
+  });
   for (OutputFile& description : descriptions) description.commit();
 }
 

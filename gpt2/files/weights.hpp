@@ -78,7 +78,7 @@ void publish(
     const std::function<void()>& before_rename = [] {});
 
 /// Writes the weights to an existing folder that transformers loads with from_pretrained(): model.safetensors, config.json, and
-/// generation_config.json for a GPT-2. Parameters and failures as for publish(). A run that is killed leaves the old files, the new
+/// generation_config.json for a GPT-2; for a BERT one that was there is removed. Parameters and failures as for publish(). A run that is killed leaves the old files, the new
 /// ones, or a folder without config.json.
 void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::filesystem::path& folder);
 

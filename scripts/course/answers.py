@@ -27,7 +27,7 @@ from fractions import Fraction
 import expressions
 import questions
 from exercise_tree import Refused, all_regions, read_tree
-from terminal import show_control_characters
+from documents import show_control_characters
 
 LARGEST_FILE = 100_000  # bytes of a file of answers
 WIDTH = 110             # columns of a file of questions

@@ -33,7 +33,7 @@ import catalogue
 from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, stubbed_files, write_tree, write_whole
 from grade_table import table_of
 from pack import without_twins
-from terminal import show_control_characters
+from documents import show_control_characters
 
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 

@@ -7,7 +7,8 @@ import sys
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(SCRIPTS))
-from whole_file import write_whole  # noqa: E402, F401  for all that make pages
+from documents import read_json, show_control_characters  # noqa: E402, F401  for all that make pages
+from whole_file import write_whole  # noqa: E402, F401
 
 
 class NotThere(Exception):
@@ -18,8 +19,8 @@ def read(path):
     """A JSON document.
     @throws NotThere  with its name, if it is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(path)
+    except (OSError, ValueError) as error:
         raise NotThere(f"{path} cannot be read: {error}") from error
 
 

@@ -6,7 +6,6 @@ and how far each is from that of the first run: at that step, and at most over a
 """
 
 import argparse
-import json
 import math
 import pathlib
 import sys
@@ -22,7 +21,7 @@ def read(paths):
     """{name of the run: losses}, named after their files."""
     runs = {}
     for path in paths:
-        losses = json.loads(path.read_text(encoding="utf-8"))["loss"]
+        losses = svg.read_json(path)["loss"]
         if not losses:
             raise ValueError(f"{path} has no losses")
         runs[path.stem] = losses
@@ -98,4 +97,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main(sys.argv[1:]))

@@ -34,7 +34,7 @@ def read(path):
     try:
         report = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         return report if int(path.read_text(encoding="ascii")) == bool(failed_checks(report)) else None
-    except (KeyError, OSError, TypeError, ValueError):
+    except (KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
 
 

@@ -13,7 +13,6 @@ others disturbed least. --compare adds a line at what another lesson holds at th
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -237,7 +236,7 @@ def read(path, find):
     """What `find` finds in a document.
     @throws NotThere  with its name, if it is none or another one."""
     try:
-        return find(json.loads(path.read_text(encoding="utf-8")))
+        return find(svg.read_json(path))
     except (OSError, AttributeError, KeyError, TypeError, ValueError, NotThere) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise NotThere(f"{path} cannot be drawn: {why}.") from error
@@ -281,4 +280,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main(sys.argv[1:]))

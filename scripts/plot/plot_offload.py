@@ -12,7 +12,6 @@ other, so that what else the machine does falls on all of them.
 
 import argparse
 import collections
-import json
 import math
 import os
 import pathlib
@@ -84,7 +83,7 @@ class Machine:
         report = os.path.join(self.folder, "report.json")
         where = [] if row.lesson == "06_zero3" else [f"--tier={tier}"]
         self.train(row, f"--memory-limit={limit_bytes}B", f"--report={report}", *where)
-        return json.loads(pathlib.Path(report).read_text(encoding="utf-8"))["time"]["step_s"]
+        return svg.read_json(report)["time"]["step_s"]
 
 
 def measure(options):
@@ -181,4 +180,5 @@ def main():
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main())

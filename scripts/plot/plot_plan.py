@@ -9,7 +9,6 @@ a GPU has; on the right a step, stacked by what it does, and how much slower it 
 """
 
 import argparse
-import json
 import math
 import pathlib
 import sys
@@ -198,7 +197,7 @@ def read(path):
     """What a report says.
     @throws NotThere  saying what it lacks."""
     try:
-        return Found(json.loads(path.read_text(encoding="utf-8")))
+        return Found(svg.read_json(path))
     except KeyError as error:
         raise NotThere(f"it has no {error}") from error
     except (AttributeError, TypeError, ValueError) as error:
@@ -223,4 +222,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main(sys.argv[1:]))

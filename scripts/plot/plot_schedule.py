@@ -11,7 +11,6 @@ darker one a later stage of the same rank, and the number is that of the micro-b
 
 import argparse
 import collections
-import json
 import pathlib
 import sys
 
@@ -183,7 +182,7 @@ def picture_of(schedules, name):
 
 def read(path, name):
     """The schedule of a report, with all its timelines or with one that has to be there."""
-    schedule = Schedule(json.loads(path.read_text(encoding="utf-8")))
+    schedule = Schedule(svg.read_json(path))
     if name is not None and name not in schedule.timelines:
         raise NotThere(f"{path.name} has no timeline '{name}'")
     return schedule
@@ -209,4 +208,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,6 @@ mesh that they go along. What ranks of one group send to each other lies close t
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -25,7 +24,7 @@ class NotThere(Exception):
 
 def receivers_of(path):
     """{axis: bytes by sender and receiver} of a report, axes along which something is sent only; and the number of ranks."""
-    report = json.loads(path.read_text(encoding="utf-8"))
+    report = svg.read_json(path)
     if not set(AXES) & report.get("receivers", {}).keys():
         raise NotThere(f"{path} does not say who receives what on a mesh")
     axes = {axis: report["receivers"][axis] for axis in AXES if axis in report["receivers"]}
@@ -114,4 +113,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    svg.show_control_characters()
     sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,8 @@ import sys
 from xml.sax.saxutils import escape
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from whole_file import write_whole  # noqa: E402, F401  for all that draw
+from documents import read_json, show_control_characters  # noqa: E402, F401  for all that draw
+from whole_file import write_whole  # noqa: E402, F401
 
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#e69f00", "#009e73", "#cc79a7"
 SKY, RED, YELLOW, BROWN = "#56b4e9", "#d55e00", "#f0e442", "#8c564b"

@@ -275,6 +275,9 @@ class Folders(Weights):
         for text in ("", "[]", "{", "[" * 100_000, deep):
             self.write_json("config.json", text)
             self.assert_model_refused(says=["config.json is not "])
+        with open(os.path.join(self.model, "config.json"), "w", encoding="utf-16") as file:
+            json.dump({"model_type": "gpt2", **self.SIZES}, file)
+        self.assert_model_refused(says=["config.json is not text in UTF-8", "UTF-16", "iconv"])
         os.remove(os.path.join(self.model, "config.json"))
         self.assert_model_refused(says=["config.json does not exist"])
 
@@ -360,6 +363,9 @@ class Bert(Weights):
     def test_a_checkpoint_goes_out_and_comes_back(self):
         self.succeed("import", "--heads=3", self.source, self.checkpoint)
         out, again = self.path("out"), self.path("again.h5")
+        os.makedirs(out)
+        with open(os.path.join(out, "generation_config.json"), "w", encoding="utf-8") as file:
+            file.write("{}")  # of a GPT-2 that was here before
         self.succeed("export", self.checkpoint, out)
         self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
         config = json.loads(self.content(os.path.join(out, "config.json")))
