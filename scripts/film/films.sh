@@ -10,6 +10,11 @@ source scripts/mpi_environment.sh
 build=${1:-build}
 films=$build/films
 mkdir -p "$films"
+exec 9>>"$films/lock"
+if ! python3 scripts/lock.py 9; then
+  echo "error: others are filmed into $films at this moment. Wait until that has ended." >&2
+  exit 2
+fi
 runs=()
 
 film() {  # LESSON RANKS OPTION...
