@@ -70,8 +70,15 @@ std::vector<Action> in_groups(const PipelineSchedule& schedule, int rank, Action
   return actions;
 }
 
+/// Passes of the warm-up of 1F1B and one more: if there are as many, a rank keeps activations of all of them.
+std::int64_t kept_if_there_are(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t rank)
+{
+  const std::int64_t behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
+  return virtual_stages == 1 ? behind + 1 : 2 * behind + (virtual_stages - 1) * ranks + 1;
+}
+
 /// 1F1B with v stages on each rank, interleaved where v > 1. A rank's passes of one direction are those of in_groups(),
-/// v m of them. Of the micro-batches in its warm-up and one more it keeps activations.
+/// v m of them.
 PipelineSchedule alternating(const std::string& name, int ranks, int virtual_stages, int micro_batches)
 {
   PipelineSchedule schedule = empty_schedule(name, ranks, virtual_stages, micro_batches);
@@ -79,9 +86,9 @@ PipelineSchedule alternating(const std::string& name, int ranks, int virtual_sta
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
     const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
-    const int behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
-    const int kept = virtual_stages == 1 ? behind + 1 : 2 * behind + (virtual_stages - 1) * ranks + 1;
-    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(kept, passes);
+    const int kept = static_cast<int>(kept_if_there_are(ranks, virtual_stages, rank));
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] =
+        static_cast<int>(max_in_flight(ranks, virtual_stages, micro_batches, rank));
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
     // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, with one stage a rank and interleaved. "
     //     "forward and backward are its passes of each direction, in order. First the warm-up: with one stage one "
@@ -103,6 +110,12 @@ PipelineSchedule alternating(const std::string& name, int ranks, int virtual_sta
 }
 
 }  // namespace
+
+std::int64_t max_in_flight(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t micro_batches,
+                           std::int64_t rank)
+{
+  return std::min(kept_if_there_are(ranks, virtual_stages, rank), virtual_stages * micro_batches);
+}
 
 PipelineSchedule gpipe(int ranks, int micro_batches)
 {

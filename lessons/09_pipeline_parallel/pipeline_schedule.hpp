@@ -54,18 +54,23 @@ struct PipelineSchedule {
   int rank_of(int stage) const { return stage % ranks; }
 };
 
+/// Micro-batches of which 1F1B keeps the activations of one stage at once on a rank, of m that pass through v stages on each
+/// of p ranks: min(p - rank, m); interleaved, with v > 1, min(2 (p - rank - 1) + (v-1) p + 1, v m).
+std::int64_t max_in_flight(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t micro_batches,
+                           std::int64_t rank);
+
 /// GPipe: all forward passes, then all backward passes. Idle share (p-1)/(m+p-1) of the step; m micro-batches in
 /// flight.
 /// @source  Huang et al. 2019 (GPipe), section 2.3.
 PipelineSchedule gpipe(int ranks, int micro_batches);
 
 /// 1F1B: a warm-up of p - 1 - rank forward passes; a steady state of one forward and one backward pass alternately;
-/// a cool-down of the remaining backward passes. Idle share as GPipe; min(p - rank, m) micro-batches in flight.
+/// a cool-down of the remaining backward passes. Idle share as GPipe.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 2.2.1; Fan et al. 2021 (DAPPLE), section 3.
 PipelineSchedule one_forward_one_backward(int ranks, int micro_batches);
 
 /// Interleaved 1F1B: v p stages, v on each rank; micro-batches pass through the stages in groups of p. Idle share
-/// (p-1)/(v m+p-1); min(2 (p - rank - 1) + (v-1) p + 1, v m) in flight for v > 1. With v = 1 it is 1F1B.
+/// (p-1)/(v m+p-1). With v = 1 it is 1F1B.
 /// @param micro_batches  a multiple of @p ranks.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 2.2.2.
 PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"
 
 namespace rankwise {
@@ -25,21 +26,16 @@ double whole_layer_bytes(const Job& job, PlannedLayout layout)
   return layer_activation_bytes(job, layout);
 }
 
-/// Micro-batches whose activations a stage keeps when it needs most: with 1F1B as many as stages follow; the first backward
-/// pass has begun before the last forward pass of m.
+/// Micro-batches whose activations a stage keeps at once, each of 1/v of the stage, as in lesson 09.
 double in_flight(const Job& job, const PlannedLayout& l, std::int64_t stage)
 {
-  const std::int64_t m = l.micro_batches(job.global_batch);
-  return d(std::clamp<std::int64_t>(m - 1, 1, l.pp - stage));
+  return d(max_in_flight(l.pp, l.chunks, l.micro_batches(job.global_batch), stage));
 }
 
 /// Layers whose activations a stage keeps, over all micro-batches in flight.
-/// @source  Korthikanti et al. 2022, section 4.2.3: interleaved stages keep 1 + (p - 1) / (p v) as many.
 double kept_layers(const Job& job, const PlannedLayout& l, std::int64_t stage)
 {
-  const double share = l.chunks > 1 ? 1 + d(l.pp - 1) / d(l.pp * l.chunks) : 1;
-  const double layers = d(job.model.layers / l.pp), most = layers * d(l.micro_batches(job.global_batch));
-  return std::min(most, layers * in_flight(job, l, stage) * share);
+  return d(job.model.layers / l.pp) / d(l.chunks) * in_flight(job, l, stage);
 }
 
 /// Why a stage needs most, if it does.

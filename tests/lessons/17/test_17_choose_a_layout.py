@@ -93,6 +93,29 @@ class OfTheLessons(Planner):
                 self.assertAlmostEqual(time_s["bubble"] / in_pipeline / report["schedule"]["idle"]["formula"], 1, delta=0.02)
 
 
+class OfOtherPrograms(Planner):
+    def test_activations_are_of_the_micro_batches_that_lesson_09_has_in_flight(self):
+        sizes = ["--layers=16", "--heads=4", "--channels=256", "--sequence=128", "--vocabulary=64"]
+        layer = 128 * 256 * (34 + 5 * 4 * 128 / 256)  # T b C (34 + 5 H T / C)
+        rest = {}  # what a stage has beside activations, however many micro-batches there are
+        for p, v, m in [(4, 1, 1), (4, 1, 2), (4, 1, 3), (4, 1, 4), (4, 1, 9), (8, 1, 2), (8, 1, 8), (4, 2, 4), (4, 4, 8)]:
+            with self.subTest(p=p, v=v, m=m):
+                schedule = ["--schedule=interleaved", f"--virtual-stages={v}"] if v > 1 else []
+                report = pathlib.Path(self.folder) / "report.json"
+                dry = self.run_program("--dry-run", f"--ranks={p}", "--layers=16", *schedule, f"--global-batch={m}", "--micro-batch=1",
+                                       f"--report={report}", program="lessons/09_pipeline_parallel")
+                self.assertEqual(dry.returncode, 0, dry.stderr)
+                in_flight = json.loads(report.read_text(encoding="utf-8"))["schedule"]["max_in_flight"]
+                kept = [layer * 16 / (p * v) * most for most in in_flight]
+                plan = self.report(A100, "--system=megatron", *sizes, f"--gpus={p}", f"--pp={p}", "--tp=1", "--dp=1", "--zero=0",
+                                   "--recompute=none", "--sequence-parallel=off", "--micro-batch=1", f"--virtual-stages={v}",
+                                   f"--global-batch={m}")["plan"]
+                largest = plan["stage_bytes"].index(plan["bytes"])
+                self.assertEqual(plan["memory_bytes"]["activations"], kept[largest])
+                others = [bytes_ - activations for bytes_, activations in zip(plan["stage_bytes"], kept)]
+                self.assertEqual(others, rest.setdefault(p, others))
+
+
 class Questions(Planner):
     def answer(self, *options):
         return self.report(A100, "--system=megatron", *options)
