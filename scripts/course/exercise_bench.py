@@ -7,6 +7,8 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import time
 import xml.etree.ElementTree
 
 from exercise_tree import Refused, write_tree
@@ -18,6 +20,30 @@ CASE = re.compile(r"-{70,}\n(.+?)\n-{70,}\n\S+:\d+\n\.{70,}", re.DOTALL)
 CUT_OFF = re.compile(r"(?<=^tests/run\.sh: )cut off after \d+ s", re.MULTILINE)
 # Catch2 breaks long lines, and with several ranks each line begins with the rank.
 NOT_IMPLEMENTED = re.compile(r"exercise (\d\d\.\d+) is not implemented".replace(" ", r"\s+(?:rank \d+:\s+)?"))
+STEP = re.compile(r"\[ *(\d+)(?:/(\d+)|%)\] ")  # what Ninja and Make print in front of each step
+PAUSE_S = 10                                     # between two lines that say how far a build is
+
+
+def first_error(output, folder):
+    """The first error that a compiler or linker printed, in one line and without the path of the copy."""
+    lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference|\bld: (?!warning|.*: in function)", line)]
+    return (lines or output.strip().split("\n")[-1:])[0].replace(f"{folder}/", "").strip()
+
+
+def build_telling(folder, targets):
+    """Builds targets; says on stderr how far that is, where it takes longer than some seconds. Exit status and all output."""
+    command = ["cmake", "--build", folder, "--parallel", os.cpu_count() or 1, "--target", *sorted(targets)]
+    began = said = time.monotonic()
+    output = []
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as build:
+        for line in build.stdout:
+            output.append(line.decode(errors="replace"))
+            step, now = STEP.match(output[-1]), time.monotonic()
+            if step and int(step[1]) and now > said + PAUSE_S:
+                done, of, said = int(step[1]), int(step[2] or 100), now
+                print(f"building {folder}: {done} of {of}, about {(now - began) * (of - done) / done:.0f} s more", file=sys.stderr,
+                      flush=True)
+    return build.returncode, "".join(output)
 
 
 class Bench:
@@ -64,8 +90,7 @@ class Bench:
         write_tree(self.source, tree, self.root)
         if self.tests is None:
             self._configure()
-        status, output = self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1,
-                                   "--target", *sorted(self.targets(exercises)))
+        status, output = build_telling(self.folder, self.targets(exercises))
         return status == 0, output
 
     def targets(self, exercises):
@@ -74,11 +99,6 @@ class Bench:
             if not self.tests[exercise]:
                 raise Refused(f"no test has the label {'exercise' if '.' in exercise else 'lesson'}-{exercise}")
         return {target for exercise in exercises for _, targets in self.tests[exercise] for target in targets}
-
-    def first_error(self, output):
-        """The first error that a compiler or linker printed, in one line and without the path of the copy."""
-        lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
-        return (lines or output.strip().split("\n")[-1:])[0].replace(f"{self.source}/", "").strip()
 
     def run(self, exercises, until_failure=False):
         """Runs the tests of these exercises or lessons, or until one fails: each -> (verdict, detail)."""

@@ -18,15 +18,15 @@ import random
 import re
 import tempfile
 
+from exercise_bench import first_error
 from exercise_tree import Refused, all_regions, find_regions, replace_bodies
 from runner import Runner
 from sandbox import Deadline, Limits, Sandbox
 from verdicts import compare
-from workshop import Workshop, first_error
+from workshop import Workshop
 
 LIMIT_S = 40  # for compiling and running one exercise, on an idle machine
 LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=20, file_bytes=256 << 20, writable_bytes=512 << 20)
-PREPROCESSOR = re.compile(r"^\s*(#|%:|\?\?=)|\b(_Pragma|asm|__asm__|__asm|__attribute__)\b|\[\[gnu::", re.MULTILINE)
 EXERCISES = {}  # number -> Judged, of all lessons that are loaded
 
 
@@ -75,6 +75,7 @@ class Judged:
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
     traffic: str = "pairs"                      # what is compared: of each pair of ranks, "sums" over all, or sums and "steps"
     delay_s: float = 0                          # of every message; 0: until its receiver waits
+    without: tuple = ()                         # what the program is linked without: parts of names of objects and libraries
     needs: tuple = ()                           # further programs of the reference; "prepare" makes {folder}/text.h5
     hint: str = ""
 
@@ -155,24 +156,24 @@ def merged(path, reference, submitted, regions):
         if region.exercise not in found:
             raise Refused(f"{path} has lost its lines BEGIN EXERCISE {region.exercise} ... END EXERCISE")
         own = found[region.exercise]
-        body = lines[own.body:own.end]
-        if match := PREPROCESSOR.search("\n".join(line for line in body if not re.match(r"^\s*#\s*pragma omp\b", line))):
-            raise Refused(f"{path}: exercise {region.exercise} contains `{match.group().strip()}`, which a solution does not need")
-        if "\0" in "\n".join(body):
+        bodies[region.exercise] = lines[own.body:own.end]
+        if "\0" in "\n".join(bodies[region.exercise]):
             raise Refused(f"{path}: exercise {region.exercise} contains a 0 byte")
-        bodies[region.exercise] = body
     mine = {region.exercise: region for region in find_regions(path, reference)}
     return replace_bodies(reference, [mine[name] for name in bodies], lambda region: bodies[region.exercise])
 
 
-def make_program(workshop, box, folder, path, text, target):
-    """The program `target` with the student's version of one file: (program, ""), or (None, why it was not made)."""
-    source, made, program = folder / "source" / path, folder / "made" / "student.o", folder / "made" / target
+def make_program(workshop, judged, folder, path, text, deadline, protected):
+    """The exercise's program with the student's version of one file: (program, ""), or (None, why it was not made)."""
+    source, made, program = folder / "source" / path, folder / "made/student.o", folder / "made" / judged.target
     source.parent.mkdir(parents=True)
     source.write_text(text, encoding="utf-8")
-    for words, output in ((workshop.compile_command(path, source, made), made),
-                          (workshop.link_command(target, {path: made}, program), program)):
-        done = box.run(words)
+    for output in (made, program):
+        words = (workshop.compile_command(path, source, made) if output == made else
+                 workshop.link_command(judged.target, {path: made}, program, folder, judged.without))
+        # The course's headers are seen, and of its build what the command names.
+        seen = [folder, *workshop.named(words)]
+        done = Sandbox(workshop.headers, LIMITS, deadline, seen, folder / "made", protected).run(words)
         if done.reason != "ended":
             return None, f"the compiler was stopped: {done.reason}"
         if done.status != 0 or not output.is_file():
@@ -221,12 +222,11 @@ class Judge:
             (folder / "made").mkdir()
             deadline = Deadline(LIMIT_S)
 
-            # The compiler sees the course; the program must not: it could run the reference, or compile its source.
-            compiler = Sandbox(self.workshop.source, LIMITS, deadline, [self.workshop.folder, folder], folder / "made", self.protected)
             program, why = self.workshop.path(judged.target), ""
             if text.encode() != self.tree[region.path]:  # else it is the reference, which is built
-                program, why = make_program(self.workshop, compiler, folder, region.path, text, judged.target)
+                program, why = make_program(self.workshop, judged, folder, region.path, text, deadline, self.protected)
 
+            # The program sees itself and what it may write.
             def box_of(shown, writable, limit):
                 seen = [shown, *self.workshop.libraries()]
                 return Sandbox(folder / "made", LIMITS, limit, seen, writable, self.protected)

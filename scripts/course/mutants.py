@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 
-from exercise_bench import Bench
+from exercise_bench import Bench, first_error
 from exercise_tree import Refused, all_regions, apply_patch, outside, read_tree, stubbed_files
 from judge import Judge
 from sandbox_walls import bubblewrap_works
@@ -154,7 +154,7 @@ def report_lesson(bench, tree, mutant, tally):
     """Reports whether what one patch breaks is noticed by a test."""
     built, output = bench.build({**tree, **mutant.changed}, [mutant.broken])
     if not built:
-        tally.report(False, mutant.name, "does not compile: " + bench.first_error(output))
+        tally.report(False, mutant.name, "does not compile: " + first_error(output, bench.source))
         return
     verdict, detail = bench.run([mutant.broken], until_failure=True)[mutant.broken]
     if verdict == "failed":
@@ -173,7 +173,7 @@ def break_lessons(root, tree, found, work, tally, some=False):
     for lesson, mutants in lessons.items():
         if not some:
             built, output = bench.build(tree, [lesson])
-            verdict, detail = bench.run([lesson])[lesson] if built else ("does not compile", bench.first_error(output))
+            verdict, detail = bench.run([lesson])[lesson] if built else ("does not compile", first_error(output, bench.source))
             tally.report(verdict == "passed", f"{lesson} itself", f"{verdict} {detail}".strip())
         for mutant in mutants[:1] if some else mutants:
             report_lesson(bench, tree, mutant, tally)

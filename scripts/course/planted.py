@@ -16,8 +16,9 @@ import shlex
 import subprocess
 import sys
 
+from exercise_bench import first_error
 from exercise_tree import Refused, apply_patch, read_tree
-from workshop import Workshop, first_error
+from workshop import Workshop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, CURVE, TAIL = 6, 40, 10  # of an exact run; of a fast one, and how many of its steps are compared
@@ -65,12 +66,12 @@ def read_exhibit(path):
 # ---- Build and run ----------------------------------------------------------------------------------------------------
 
 class Bench(Workshop):
-    """Programs with a bug. Only the file that a patch changes is compiled, and linked in front of the libraries of the right
+    """Programs with a bug. Only the file that a patch changes is compiled, and linked with all else of the right
     programs. Those are built here, each file by itself: where a folder is compiled as one file, no file of it can be replaced."""
 
     def __init__(self, build, work):
         super().__init__(ROOT, work)
-        self.source, self.folder, self.work = ROOT, build, work
+        self.source, self.headers, self.folder, self.work = ROOT, ROOT, build, work
         self._run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DRANKWISE_UNITY=OFF",
                   "-DRANKWISE_TESTS=OFF", "-DRANKWISE_CUDA=off")
         self._run("cmake", "--build", build, "--target", "lessons", "prepare", "compare_records")
@@ -86,7 +87,7 @@ class Bench(Workshop):
         return first_error(done.stderr.decode(errors="replace"), self.work) if done.returncode != 0 else ""
 
     def link(self, lesson, objects, program):
-        subprocess.run(self.link_command(lesson, objects, program), cwd=self.folder, check=True)
+        subprocess.run(self.link_command(lesson, objects, program, program.parent), cwd=self.folder, check=True)
         return program
 
     def make(self, exhibit):

@@ -2,6 +2,7 @@
 
 from judge import Case, exercise
 
+LIBRARY = ("common/collectives/",)  # it has a broadcast and a sum
 COMMUNICATORS = ("all ranks", "all ranks, numbered backwards", "every other rank, numbered backwards")
 
 
@@ -43,7 +44,8 @@ def letters(draw):
                            ranks=ranks)
 
 
-@exercise("00.4", traffic="steps", explain=which_ranks, hint="count the ranks from the root; in each step those that have the values double")
+@exercise("00.4", traffic="steps", explain=which_ranks, without=LIBRARY,
+          hint="count the ranks from the root; in each step those that have the values double")
 def broadcast(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for comm in communicators(draw, ranks):
@@ -53,7 +55,8 @@ def broadcast(draw):
                    ranks=ranks)
 
 
-@exercise("00.5", traffic="sums", explain=which_ranks, hint="do the table of the page for three ranks and four elements")
+@exercise("00.5", traffic="sums", explain=which_ranks, without=LIBRARY,
+          hint="do the table of the page for three ranks and four elements")
 def ring_sum(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for comm in communicators(draw, ranks):

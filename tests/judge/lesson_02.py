@@ -47,7 +47,7 @@ def naive(draw):
                            "{bytes} bytes, rank {rank} of {ranks}")
 
 
-@exercise("02.7", explain=which_ranks, hint="follow one shard in the table: where does it start, who adds to it, and when is it complete?")
+@exercise("02.7", without=("common/collectives/",), explain=which_ranks, hint="follow one shard in the table: where does it start, who adds to it, and when is it complete?")
 def ring_that_sends(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100)):

@@ -272,6 +272,19 @@ class Commands(unittest.TestCase):
 
         self.assertEqual(self.grade(twice="  return x + x;", half="  return x / 2;")[:2], (0, 15))
 
+    @unittest.skipIf(UNPROTECTED, "no sandbox here")
+    def test_no_body_finds_the_solution(self):
+        included = "  int solved(int);\n  return solved(x);\n}}\n{}\nint rest(int x)\n{{\n  return x;"
+        assembled = "  return 0;\n}}\nasm(R\"({})\");\nint rest(int x)\n{{\n  return x;"
+        for directive, instruction, why in (
+                ('/**/#define twice solved\n/**/#include "gpt2/twice.cpp"', ".local _Z4halfi", "undefined"),
+                ('%:define twice solved\n%:include "../../../source/gpt2/twice.cpp"', '.incbin "../build/libgpt2.a"', "file not found")):
+            status, points, verdicts, output = self.grade(twice=included.format(directive),
+                                                          half=assembled.format(instruction))
+            self.assertEqual(points, 0, output)
+            self.assertIn("No such file", verdicts["01.1"][1])
+            self.assertIn(why, verdicts["01.2"][1])
+
     def test_grade_refuses_changed_markers_and_ignores_other_files(self):
         (self.copy / "test_twice.cpp").write_text("int main() { return 0; }\n")
         self.assertEqual(self.grade(twice="  return 7;", half="  return x / 2;")[1], 5)
