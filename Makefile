@@ -42,8 +42,8 @@ diff-%:  ## what lesson NN changes in the lesson it builds on
 exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 	@scripts/course/exercise.py make $* $(ARGS)
 
-grade:  ## in a starter repository: test and grade all of its exercises
-	@scripts/course.py grade $(ARGS)
+grade:  ## in a starter repository: test and grade all of its exercises, or one (EX=06.3)
+	@scripts/course.py grade $(if $(EX),--lessons=$(EX)) $(ARGS)
 
 grade-%:  ## check and grade the exercises of lesson NN
 	@scripts/course/exercise.py grade $* $(ARGS)

@@ -6,7 +6,8 @@
     scripts/course.py leaks [--lessons=03,06]               looks for solutions that stand elsewhere in such a pack; of all lessons,
                                                             each packed alone, where none is named
     scripts/course.py grade SUBMISSION --lessons=03,06      grades one folder or archive; prints the points
-    scripts/course.py grade                                 in a starter repository: with the tests that students have
+    scripts/course.py grade [--lessons=06.3]                in a starter repository: with the tests that students have; all
+                                                            exercises, or the lessons or exercises that are named
     scripts/course.py grade-all FOLDER --lessons=03,06      grades each sub-folder, .zip and .tar.gz of a folder; what is
                                                             graded already is not graded again
     scripts/course.py regrade FOLDER --lessons=03,06        after a change of the course: grades all again, and lists the
@@ -79,7 +80,7 @@ def leaks(options):
 def grade(options):
     if options.submission is None:
         import visible
-        return visible.grade_visible(options.root, options.json)
+        return visible.grade_visible(options.root, options.json, options.lessons)
     import grade_all
     return grade_all.grade_submission(options.root, lessons_of(options), options.submission, options.student,
                                       secret_of(options), options.json, not options.no_sandbox)

@@ -1,40 +1,55 @@
 """Grades a starter repository (scripts/course.py pack) with the tests that it has: what a student sees of the grade."""
 
 import json
+import re
 
-from exercise_bench import Bench
-from exercise_tree import Refused, all_regions, read_tree, stubbed_files, write_whole
+from exercise_bench import Bench, first_error
+from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
 from grade_table import document_of, table_of
 
 MANIFEST = "course.json"
 
 
-def judge(bench, tree, regions, files):
-    """Tests the student's files in the clean tree; a list of {exercise, points, of, verdict, detail}."""
-    stubs, exercises = stubbed_files(tree, regions), [region.exercise for region in regions]
-    built, output = bench.build({**tree, **files}, exercises)
+def blamed(path, text, output, broken):
+    """The exercise of a file whose body a compiler complains of: the last one, not known as broken, that begins above the line."""
+    places = re.findall(rf"{re.escape(path)}:(\d+):\d+: +(?:error|required)", output)
+    candidates = [region for region in find_regions(path, text) if region.exercise not in broken]
+    above = [region for region in candidates if places and region.begin < int(places[0])]
+    return (above or candidates)[-1].exercise if candidates else None
+
+
+def build(bench, tree, regions, exercises):
+    """Builds the tests of some exercises, with stubs for bodies that do not compile. Returns whether that was possible, the
+    error of each such exercise, and what was printed."""
     broken = {}
-    if not built:  # each file beside stubs of the others: which one is it?
-        for path in files:
-            alone, output_alone = bench.build({**tree, **stubs, path: files[path]}, exercises)
-            if not alone:
-                broken[path] = bench.first_error(output_alone)
-        good = {path: content for path, content in files.items() if path not in broken}
-        built, output = bench.build({**tree, **stubs, **good}, exercises)
-    outcomes = bench.run(exercises) if built else {}
-    verdicts = []
-    for region in regions:
-        if not built or region.path in broken:
-            verdict, detail = "does not compile", broken.get(region.path) or bench.first_error(output)
+    while True:
+        files = {**tree, **stubbed_files(tree, [region for region in regions if region.exercise in broken])}
+        built, output = bench.build(files, exercises)
+        failed = [] if built else [path for path in {region.path for region in regions}
+                                   if re.search(rf"(FAILED: |\*\*\* ).*/{re.escape(path)}\.o", output)]
+        found = {blamed(path, files[path].decode(), output, broken) for path in failed} - {None}
+        if not found:
+            return built, broken, output
+        broken.update((exercise, first_error(output, bench.source)) for exercise in found)
+
+
+def judge(bench, tree, regions, exercises):
+    """Tests some of the exercises in the clean tree and says each verdict as it is known: (verdict, detail) by exercise. A body
+    that does not compile, or is missing, is a stub for the others."""
+    built, broken, output = build(bench, tree, regions, exercises)
+    verdicts = {}
+    for exercise in exercises:
+        if built and exercise not in broken:
+            verdicts[exercise] = bench.run([exercise])[exercise]
         else:
-            verdict, detail = outcomes[region.exercise]
-        points = region.points if verdict == "passed" else 0
-        verdicts.append(dict(exercise=region.exercise, points=points, of=region.points, verdict=verdict, detail=detail))
+            verdicts[exercise] = "does not compile", broken.get(exercise) or first_error(output, bench.source)
+        print(f"{exercise}: {verdicts[exercise][0]}", flush=True)
     return verdicts
 
 
-def grade_visible(root, json_file):
-    """Builds and tests the repository of a student, prints the points and writes grade.json. Exit status 0 if there are all points, else 1."""
+def grade_visible(root, json_file, wanted=""):
+    """Builds and tests the repository of a student, or what `wanted` names of it, as 06.3 or 03,06; prints the points and writes
+    grade.json. Exit status 0 if there are all points, else 1."""
     if not (root / MANIFEST).is_file():
         raise Refused(f"{root} is no starter repository: it has no {MANIFEST}. Name a submission: "
                       "scripts/course.py grade SUBMISSION --lessons=NN")
@@ -42,11 +57,20 @@ def grade_visible(root, json_file):
     lessons = manifest["lessons"]
     tree = read_tree(root)
     regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in lessons]
+    names = wanted.split(",") if wanted else lessons
+    chosen = [region for region in regions if {region.exercise, region.exercise[:2]} & set(names)]
+    if not chosen:
+        raise Refused(f"there is no exercise {wanted} here; there are {', '.join(region.exercise for region in regions)}")
     bench = Bench(root, root / "build/grade")
-    rows = judge(bench, tree, regions, {region.path: tree[region.path] for region in regions})
-    titles = {region.exercise: region.title for region in regions}
-    rows = [{**row, "kind": "implement", "title": titles[row["exercise"]]} for row in rows]
-    print("\n".join(table_of(rows)))
+    print(f"Building the tests of {', '.join(region.exercise for region in chosen)} in {bench.folder}: some minutes the first time, "
+          "later only what has changed.", flush=True)
+    verdicts = judge(bench, tree, regions, [region.exercise for region in chosen])
+    rows = []
+    for region in chosen:
+        verdict, detail = verdicts[region.exercise]
+        rows.append(dict(exercise=region.exercise, kind="implement", title=region.title, verdict=verdict, detail=detail,
+                         points=region.points if verdict == "passed" else 0, of=region.points))
+    print("\n" + "\n".join(table_of(rows)))
     if json_file:
         document = document_of(lessons, manifest["student"], manifest["revision"], rows)
         write_whole(json_file, json.dumps(document, indent=2) + "\n")
