@@ -45,7 +45,7 @@ exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 grade:  ## in a starter repository: test and grade all of its exercises, or one (EX=06.3)
 	@scripts/course.py grade $(if $(EX),--lessons=$(EX)) $(ARGS)
 
-grade-%:  ## check and grade the exercises of lesson NN
+grade-%:  ## check and grade the exercises of lesson NN, or one of them (grade-06.3)
 	@scripts/course/exercise.py grade $* $(ARGS)
 
 bench: build  ## time training steps beside the best matrix products here (ARGS=--write keeps the tables)

@@ -3,6 +3,7 @@
 
     scripts/course/exercise.py make 01       writes student/exercise-01: this repository without the solutions of lesson 01
     scripts/course/exercise.py grade 01      takes what was written there, tests it and prints the points
+    scripts/course/exercise.py grade 01.1    the same of one exercise
     scripts/course/exercise.py mutants 01    checks the judge and the tests: each wrong solution in tests/mutants/ must lose its
                                       points, each right one keep them, and each broken lesson be noticed
     scripts/course/exercise.py mutants --some
@@ -30,7 +31,7 @@ import re
 import sys
 
 import catalogue
-from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, stubbed_files, write_tree, write_whole
+from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_tree, write_whole
 from grade_table import table_of
 from pack import without_twins
 from documents import show_control_characters
@@ -93,38 +94,35 @@ def make(root, lesson, folder):
 
 # ---- grade ------------------------------------------------------------------------------------------------------------
 
-def student_files(tree, regions, folder):
-    """The files with regions as the student left them, by path. Changed or missing markers are refused."""
+def student_files(regions, folder):
+    """The files with regions as the student left them, by path; those that are missing cost their own points only."""
     if not folder.is_dir():
         raise Refused(f"there is no folder {folder}; name the student's copy with --from, or start with "
                       f"`scripts/course/exercise.py make {regions[0].exercise.split('.')[0]}`")
-    files = {}
-    for path in sorted({region.path for region in regions}):
-        if not (folder / path).is_file():
-            raise Refused(f"{folder / path} is missing")
-        files[path] = (folder / path).read_bytes()
-        text = files[path].decode(errors="replace")
-        if markers(path, text) != markers(path, tree[path].decode()):
-            raise Refused(f"{folder / path}: the lines BEGIN EXERCISE and END EXERCISE must be those of the "
-                          "repository; restore them and write only between them")
-    return files
+    return {region.path: (folder / region.path).read_bytes() for region in regions if (folder / region.path).is_file()}
 
 
-def grade(root, lesson, folder, json_file, work, protected):
+def grade(root, name, folder, json_file, work, protected):
+    """Grades what was written in a folder: a lesson, as 06, or one exercise, as 06.3."""
     from grader import Grader
     if (root / "EXERCISES.md").exists():
         raise Refused("this is a student's copy; grade it from the repository that it was made from, with --from")
-    tree = read_tree(root)
-    regions = lesson_regions(tree, lesson)
-    files = student_files(tree, regions, folder)
-    grader = Grader(root, tree, work, protected)
+    tree, lesson = read_tree(root), name[:2]
+    regions = [region for region in lesson_regions(tree, lesson) if name in (lesson, region.exercise)]
+    if not regions:
+        raise Refused(f"there is no exercise {name}; lesson {lesson} has "
+                      + ", ".join(region.exercise for region in lesson_regions(tree, lesson)))
+    files, sheet = student_files(regions, folder), folder / catalogue.sheet_of(lesson)
+    grader, rows = Grader(root, tree, work, protected), []
+    print(f"Building the course's part of {name} in {work}: some minutes the first time, later only what has changed.", flush=True)
     grader.prepare(regions)
-    rows = grader.rows(regions, files, "", "")
-    sheet = folder / catalogue.sheet_of(lesson)
-    if sheet.is_file() and catalogue.is_answered(tree, lesson):
+    for region in regions:
+        rows += grader.rows([region], files, "", "")
+        print(f"{region.exercise}: {rows[-1]['verdict']}", flush=True)
+    if name == lesson and sheet.is_file() and catalogue.is_answered(tree, lesson):
         rows += catalogue.answers_module().grade_answers(root, root / "build", lesson, "", sheet, "")
 
-    print("\n".join(table_of(rows)))
+    print("\n" + "\n".join(table_of(rows)))
     points, of = (sum(row[key] for row in rows) for key in ("points", "of"))
     json_file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(json_file, json.dumps(dict(lesson=lesson, points=points, of=of, exercises=rows), indent=2) + "\n")
@@ -151,22 +149,24 @@ def main():
     of["grade"].add_argument("--from", dest="folder", type=pathlib.Path,
                              help="the student's copy (default: student/exercise-NN)")
     of["grade"].add_argument("--json", type=pathlib.Path,
-                             help="where to write the points as JSON (default: build/grade-NN/points.json)")
-    for name in ("grade", "mutants"):
-        of[name].add_argument("--work", type=pathlib.Path, help=f"where to build (default: build/{name}-NN)")
+                             help="where to write the points as JSON (default: build/grade/points-NN.json)")
+    of["grade"].add_argument("--work", type=pathlib.Path, help="where to build (default: build/grade)")
+    of["mutants"].add_argument("--work", type=pathlib.Path, help="where to build (default: build/mutants-NN)")
     options = parser.parse_args()
     root, some = options.root.resolve(), getattr(options, "some", False)
     lesson = options.lesson or ""
     try:
-        if not re.fullmatch(r"\d\d", lesson) and not (some and options.lesson is None):
+        one = r"(\.\d+)?" if options.command == "grade" else ""
+        if not re.fullmatch(r"\d\d" + one, lesson) and not (some and options.lesson is None):
             raise Refused(f"'{lesson}' is not the number of a lesson; write two digits, as 01")
-        copy = root / "student" / f"exercise-{lesson}"
-        default_work = root / "build" / "-".join(filter(None, [options.command, lesson]))
-        work = (getattr(options, "work", None) or default_work).resolve()
+        copy = root / "student" / f"exercise-{lesson[:2]}"
         if options.command == "make":
             return make(root, lesson, options.to or copy)
         if options.command == "grade":
-            return grade(root, lesson, options.folder or copy, options.json or work / "points.json", work, not options.no_sandbox)
+            work = (options.work or root / "build/grade").resolve()
+            return grade(root, lesson, options.folder or copy, options.json or work / f"points-{lesson}.json", work,
+                         not options.no_sandbox)
+        work = (options.work or root / "build" / "-".join(filter(None, ["mutants", lesson]))).resolve()
         from mutants import check_mutants
         return check_mutants(root, lesson, work, some, options.repeats, options.only)
     except (Refused, OSError) as refusal:

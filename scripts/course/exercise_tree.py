@@ -119,13 +119,6 @@ def stubbed_files(tree, regions):
     return files
 
 
-def markers(path, text):
-    """The BEGIN, text and END lines of all regions of a file: what a solution must not change."""
-    lines = text.split("\n")
-    return [line.strip() for region in find_regions(path, text)
-            for line in lines[region.begin:region.body] + [lines[region.end]]]
-
-
 def outside(path, text, exercise):
     """The text of a file without the body of one exercise."""
     regions = [region for region in find_regions(path, text) if region.exercise == exercise]

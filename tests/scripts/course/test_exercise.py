@@ -245,7 +245,7 @@ class Commands(unittest.TestCase):
         self.assertIn("--to", output)
 
     def test_misuse_ends_with_status_2(self):
-        for arguments in (("make", "1"), ("make", "07"), ("grade", "01", "--from", "/nowhere"), ("mutants",),
+        for arguments in (("make", "1"), ("make", "07"), ("make", "01.1"), ("grade", "01", "--from", "/nowhere"), ("grade", "01.9"), ("mutants",),
                           ("mutants", "--some", "07")):
             self.assertEqual(self.run_script(*arguments)[0], 2, arguments)
 
@@ -285,14 +285,20 @@ class Commands(unittest.TestCase):
             self.assertIn("No such file", verdicts["01.1"][1])
             self.assertIn(why, verdicts["01.2"][1])
 
-    def test_grade_refuses_changed_markers_and_ignores_other_files(self):
-        (self.copy / "test_twice.cpp").write_text("int main() { return 0; }\n")
+    def test_a_missing_or_broken_body_costs_its_own_points_only(self):
+        (self.copy / "test_twice.cpp").write_text("int main() { return 0; }\n")  # which is not read
         self.assertEqual(self.grade(twice="  return 7;", half="  return x / 2;")[1], 5)
         path = self.copy / "gpt2/twice.cpp"
-        path.write_text(path.read_text().replace("points=10", "points=99"))
-        status, output = self.run_script("grade", "01")
-        self.assertEqual(status, 2)
-        self.assertIn("must be those of the repository", output)
+        path.write_text(path.read_text().replace("BEGIN EXERCISE 01.1 points=10", "BEGIN EXERCISE 01.7 points=99"))
+        for _ in ("another number", "no file"):
+            status, output = self.run_script("grade", "01", *UNPROTECTED)
+            self.assertEqual(status, 1, output)
+            self.assertIn("01.1: refused\n01.2: passed\n", output)
+            self.assertIn("5/15", output)
+            path.unlink(missing_ok=True)
+        status, output = self.run_script("grade", "01.2", *UNPROTECTED)
+        self.assertEqual(status, 0, output)
+        self.assertIn("5/5", output)
 
     def test_mutants_must_lose_their_points(self):
         status, output = self.run_script("mutants", "01")
