@@ -21,16 +21,16 @@ def blamed(path, text, output, broken):
 def build(bench, tree, regions, exercises):
     """Builds the tests of some exercises, with stubs for bodies that do not compile. Returns whether that was possible, the
     error of each such exercise, and what was printed."""
-    broken = {}
-    while True:
+    paths = "|".join(re.escape(path) for path in {region.path for region in regions})
+    broken, found = {}, True
+    while found:
         files = {**tree, **stubbed_files(tree, [region for region in regions if region.exercise in broken])}
         built, output = bench.build(files, exercises)
-        failed = [] if built else [path for path in {region.path for region in regions}
-                                   if re.search(rf"(FAILED: |\*\*\* ).*/{re.escape(path)}\.o", output)]
-        found = {blamed(path, files[path].decode(), output, broken) for path in failed} - {None}
-        if not found:
-            return built, broken, output
-        broken.update((exercise, first_error(output, bench.source)) for exercise in found)
+        failed = None if built else re.search(rf"(?:FAILED: |\*\*\* ).*/({paths})\.o", output)
+        found = failed and blamed(failed[1], files[failed[1]].decode(), output, broken)
+        if found:
+            broken[found] = first_error(output, bench.source)
+    return built, broken, output
 
 
 def judge(bench, tree, regions, exercises):
