@@ -7,6 +7,14 @@ import re
 MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 
 
+def are_near(one, other, bound):
+    """Whether two numbers are equal up to a bound."""
+    try:
+        return one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
+    except OverflowError:  # a whole number that is larger than any other
+        return False
+
+
 def first_difference(expected, got, near, place=""):
     """Where two answers differ first, (place, expected, got); None if they do not."""
     if isinstance(expected, dict) and isinstance(got, dict):
@@ -23,14 +31,13 @@ def first_difference(expected, got, near, place=""):
         bound = near.get(place.split("[")[0], near.get("", 0)) * max(numbers, default=0)
         for i, (one, other) in enumerate(zip(expected, got)):
             if isinstance(one, (int, float)) and isinstance(other, (int, float)) and not isinstance(one, bool):
-                same = one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
-                if not same:
+                if not are_near(one, other, bound):
                     return f"{place}[{i}]", one, other
             elif found := first_difference(one, other, near, f"{place}[{i}]"):
                 return found
         return None
     if isinstance(expected, float) and isinstance(got, (int, float)):
-        return None if abs(expected - got) <= near.get(place, near.get("", 0)) * abs(expected) else (place, expected, got)
+        return None if are_near(expected, got, near.get(place, near.get("", 0)) * abs(expected)) else (place, expected, got)
     return None if expected == got and isinstance(expected, bool) == isinstance(got, bool) else (place, expected, got)
 
 
@@ -80,7 +87,7 @@ def without_answers(text):
 
 def compare(judged, cases, expected, got):
     """(verdict, detail) of the answers of one job."""
-    missing = [one[-1]["not implemented"] for one in got.outputs if one and "not implemented" in one[-1]]
+    missing = [str(one[-1]["not implemented"]) for one in got.outputs if one and "not implemented" in one[-1]]
     missing = set(MISSING.findall("\n".join(missing) + got.text))
     if judged.number in missing:
         return "not implemented", ""
@@ -124,9 +131,17 @@ def compare(judged, cases, expected, got):
     return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
 
 
+def brief(value):
+    """One number or word of an answer; of more only what it is, so that no report has a whole answer."""
+    if isinstance(value, (list, dict)):
+        return f"{'a list' if isinstance(value, list) else 'names'} with {len(value)} elements"
+    return str(value)[:60]
+
+
 def said(judged, case, rank, found):
     """A difference in words, with the exercise's own explanation where it has one, and its hint."""
     place, expected, got = found
-    text = f"{place}: got {got}, expected {expected}"
-    own = judged.explain(case, rank, place, expected, got) if judged.explain else None
+    text = f"{place}: got {brief(got)}, expected {brief(expected)}"
+    finite = not isinstance(got, float) or math.isfinite(got)
+    own = judged.explain(case, rank, place, expected, got) if judged.explain and finite else None
     return "\n".join(line for line in (text, own, judged.hint and f"hint: {judged.hint}") if line)

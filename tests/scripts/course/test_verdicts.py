@@ -36,6 +36,21 @@ class Training(unittest.TestCase):
         detail = compare(JUDGED, [CASE], answer(), answer(loss=[5.4], first_difference="x" * 10_000))[1]
         self.assertLess(len(detail), 1000)
 
+    def test_what_a_program_forges_is_a_verdict(self):
+        for last in ({"not implemented": 3}, {"error": {}}, {"outputs": 10**400}, {}):
+            got = types.SimpleNamespace(outputs=[[last]], text="", reason="ended", report=None, outcome=None)
+            wanted = types.SimpleNamespace(outputs=[[{"outputs": 1.5}]], report=None, outcome=None)
+            self.assertEqual(compare(JUDGED, [types.SimpleNamespace(text="x", options=None)], wanted, got)[0], "failed", last)
+
+    def test_no_more_than_a_number_of_the_expected_answer_is_shown(self):
+        expected = answer(loss=[5.25, 6.75, 7.125])
+        judged = types.SimpleNamespace(**{**vars(JUDGED), "explain": lambda case, rank, place, expected, got: str(isinstance(got, float) and int(got))})
+        for got in ([5.25, 6.5, 0.0], [1.0], None, {"a": 1}, "x" * 10_000, [float("nan"), 0, 0], [float("inf"), 0, 0], [10**400, 0, 0]):
+            detail = compare(judged, [CASE], expected, answer(loss=got))[1]
+            self.assertLessEqual(sum(number in detail for number in ("5.25", "6.75", "7.125")), 1, detail)
+            self.assertLess(len(detail), 200)
+        self.assertIn("loss: got None, expected a list with 3 elements", compare(JUDGED, [CASE], expected, answer(loss=None))[1])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
