@@ -62,9 +62,11 @@ def find_regions(path, text):
             match = BEGIN.match(line)
             if not match or not LITERALS.match(match.group(4)):
                 refuse(number, 'expected: // BEGIN EXERCISE 01.1 points=10 "What to write."')
-            quoted, body = match.group(4), number + 1
-            while body < len(lines) and CONTINUATION.match(lines[body]):
-                quoted, body = quoted + CONTINUATION.match(lines[body]).group(1), body + 1
+            quoted, body = [match.group(4)], number + 1
+            while body < len(lines) and (more := CONTINUATION.match(lines[body])):
+                quoted.append(more.group(1))
+                body += 1
+            quoted = "".join(quoted)
             if not LITERALS.match(quoted):
                 refuse(body - 1, "the text of the exercise has an unfinished string")
             literals = [match_.group(0) for match_ in LITERAL.finditer(quoted)]

@@ -213,7 +213,7 @@ class Judge:
             text = merged(region.path, self.tree[region.path].decode(), submitted, [region])
         except Refused as refusal:
             return [("refused", str(refusal))]
-        if re.search(rf'^\s*not_implemented\("{number}"', text, re.MULTILINE):
+        if re.search(rf'^[^\S\n]*not_implemented\("{number}"', text, re.MULTILINE):
             return [("not implemented", "")]
         self.work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.work) as folder:

@@ -13,7 +13,7 @@ import re
 WINDOW = 5
 SOURCES = (".cpp", ".hpp", ".cu", ".h")
 TOKEN = re.compile(r"""(?P<name>[A-Za-z_]\w*)|\d[\w.']*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|::|->|[^\s\w]""")
-COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*(?:"|(?=\n)|\Z)', re.DOTALL)
 BLOCK_COMMENT = re.compile(r"/\*.*?\*/")
 QUOTE_MARKS = re.compile(r"^\s*(?:[>#*+/-]+(?=\s|$))?")  # of Markdown, of comments, of a diff
 KEYWORDS = frozenset("""
