@@ -1,12 +1,25 @@
-"""Documents that others may have written: how a script reads them, and what a terminal gets of their texts."""
+"""Documents that others have written: read from the bytes of any editor, and shown so that nothing in them is obeyed."""
 
+import codecs
 import io
 import json
+import os
 import pathlib
 import re
 import sys
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # but tabs and line ends; and bytes that are not UTF-8
+# But tabs and line ends: control characters, what turns the direction of a line or ends it, and bytes that are not UTF-8.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def decoded(content):
+    """The text in these bytes: UTF-16 or UTF-8 where they say or are so, else as editors of Windows write it."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", "replace")
 
 
 def read_json(path):
@@ -24,13 +37,22 @@ def parse_json(text):
         raise ValueError("it is nested too deep") from None
 
 
+def shown(text):
+    """The text with ESC as \\x1b and a carriage return as \\r."""
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 class Shown(io.TextIOWrapper):
-    """A stream that shows ESC as \\x1b and a carriage return as \\r."""
+    """A stream that shows control characters."""
 
     def write(self, text):
-        return super().write(CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))
+        return super().write(shown(text))
 
 
 def show_control_characters():
-    """From now on control characters in all that is printed are shown, and not obeyed."""
+    """From now on all that is printed goes through such streams. Where the locale has characters of one byte, the script starts
+    again: names of files and arguments are UTF-8."""
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.argv])
     sys.stdout, sys.stderr = (Shown(stream.buffer, encoding="utf-8", line_buffering=True) for stream in (sys.stdout, sys.stderr))

@@ -26,8 +26,9 @@ from fractions import Fraction
 
 import expressions
 import questions
+from catalogue import person
+from documents import decoded, show_control_characters
 from exercise_tree import Refused, all_regions, read_tree
-from documents import show_control_characters
 
 LARGEST_FILE = 100_000  # bytes of a file of answers
 WIDTH = 110             # columns of a file of questions
@@ -61,38 +62,62 @@ def questions_file(root, lesson, student, secret):
 
 # ---- check ------------------------------------------------------------------------------------------------------------
 
-def read_answers(path, student):
-    """The answers of a file by exercise, and its lines. A file of another student is refused, since its sizes are others."""
-    path = pathlib.Path(path)
-    if path.is_symlink():
-        raise Refused(f"{path} is a link; hand in the file itself")
-    if path.stat().st_size > LARGEST_FILE:
-        raise Refused(f"{path} has more than {LARGEST_FILE} bytes")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    document = questions.read_toml(text, path)
-    if document.get("student", student) != student:
-        raise Refused(f"{path} has the questions of another student; those of {student or 'this one'} have other sizes")
-    return document, text.split("\n")
+HEADING = re.compile(r"""\s*\[+\s*["']?\s*(\d\d\.\d+)\s*["']?\s*\]""")
+ANSWER = re.compile(r"""\s*["']?(\w+)["']?\s*=(.*)""")
+QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')\s*(?:#.*)?$""")
+STRAIGHT = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"', "\u2018": "'", "\u2019": "'"})
 
 
-def line_of(lines, number, name):
-    """Where a file has the answer `name` of an exercise: " (line 7)", or nothing."""
-    inside = False
-    for n, line in enumerate(lines, 1):
-        if heading := re.match(r"\s*\[\s*[\"']?([\d.]+)[\"']?\s*\]", line):
-            inside = heading[1] == number
-        if inside and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line):
-            return f" (line {n})"
-    return ""
+class Sheet:
+    """A file of answers, read line by line: what cannot be read costs no other answer."""
+
+    def __init__(self, content):
+        if len(content) > LARGEST_FILE:
+            raise Refused(f"the file of answers has more than {LARGEST_FILE} bytes")
+        self.answers, self.others, exercise = {}, {}, ""
+        for number, line in enumerate(decoded(content).translate(STRAIGHT).splitlines(), 1):
+            if match := HEADING.match(line):
+                exercise = match[1]
+            elif match := ANSWER.match(line):
+                self.answers.setdefault((exercise, match[1]), []).append((number, unquoted(match[2].strip())))
+            elif line.strip() and not line.lstrip().startswith("#"):
+                self.others.setdefault(exercise, []).append(f"line {number} is no answer: {line.strip()[:60]}")
+
+    def answer(self, exercise, name):
+        """The text of an answer, "" where there is none, and " (line 7)". Of the same line twice the one counts that says something;
+        BadExpression where several do."""
+        given = self.answers.get((exercise, name), [])
+        filled = [(number, text) for number, text in given if text]
+        if len({text for _, text in filled}) > 1:
+            raise expressions.BadExpression(f"There are several answers, in the lines {', '.join(str(number) for number, _ in filled)}.")
+        number, text = (filled or given or [(0, "")])[-1]
+        return text, f" (line {number})" if number else ""
+
+    def unread(self, exercise):
+        """What stands under an exercise and answers nothing that is asked."""
+        names = {ask.name for ask in exercise.asks}
+        return self.others.get(exercise.number, []) + [f"line {found[0][0]} answers {name[:40]}, which is not asked"
+                                                       for (of, name), found in self.answers.items() if of == exercise.number and name not in names]
 
 
-def text_of(answers, number, name):
-    """A student's answer as the text of an expression, "" where there is none; None where it is no text and no number."""
-    table = answers.get(number, {})
-    answer = table.get(name, "") if isinstance(table, dict) else ""
-    if isinstance(answer, str):
-        return answer.strip()
-    return repr(answer) if type(answer) in (int, float) else None
+def unquoted(text):
+    """What stands between quotes, or in front of a comment."""
+    match = QUOTED.match(text)
+    if match and "\\" in text:
+        try:
+            return json.loads(match[1])
+        except ValueError:
+            pass
+    return (match[1] if match else text.split("#")[0]).strip().strip("\"'").strip()
+
+
+def read_answers(content, student):
+    """The answers in a file. That of another student is refused, since its sizes are others."""
+    sheet = Sheet(content)
+    owner, _ = sheet.answer("", "student")
+    if ("", "student") in sheet.answers and person(owner) != person(student):
+        raise Refused(f"these are the questions of another student; those of {student or 'this one'} have other sizes")
+    return sheet
 
 
 def number_text(value):
@@ -139,9 +164,9 @@ def check_ask(exercise, ask, text, draws, programs):
         truth = expressions.evaluate(ask.value, values)
         allowed = {name: values[name] for name in exercise.names}
         try:
-            answer = expressions.evaluate(text, allowed)
+            answer = expressions.evaluate(expressions.as_written(text, ask.unit, ask.name), allowed)
         except expressions.BadExpression as error:
-            return str(error)
+            return f"`{text[:60]}`: {error}"
         if holds(answer, truth, ask.tolerance):
             continue
         wrong = difference(answer, truth, sizes)
@@ -152,42 +177,44 @@ def check_ask(exercise, ask, text, draws, programs):
     return ""
 
 
-def grade_exercise(exercise, answers, lines, draws, programs):
+def grade_ask(exercise, ask, sheet, draws, programs):
+    """A line about one answer, "" if it is right; and whether there is none."""
+    try:
+        text, where = sheet.answer(exercise.number, ask.name)
+    except expressions.BadExpression as error:
+        return f"{ask.name}: {error}", False
+    wrong = check_ask(exercise, ask, text, draws, programs) if text else "there is no answer."
+    return wrong and f"{ask.name}{where}: {wrong}", not text
+
+
+def grade_exercise(exercise, sheet, draws, programs):
     """The verdict on one exercise, and feedback: a line for each answer that is missing or wrong."""
-    details, missing = [], 0
-    for ask in exercise.asks:
-        text, where = text_of(answers, exercise.number, ask.name), line_of(lines, exercise.number, ask.name)
-        if not text:
-            missing += text == ""
-            details.append(f"{ask.name}{where}: " + ("there is no answer." if text == "" else
-                                                     "an answer is a number, or an expression in quotes."))
-        elif wrong := check_ask(exercise, ask, text, draws, programs):
-            details.append(f"{ask.name}{where}: {wrong}")
+    graded = [grade_ask(exercise, ask, sheet, draws, programs) for ask in exercise.asks]
+    details = [wrong for wrong, _ in graded if wrong]
     if not details:
         return "passed", ""
-    if missing == len(exercise.asks):
+    details += sheet.unread(exercise)[:4]
+    if all(missing for _, missing in graded):
         return "not answered", "\n".join(details)
     if exercise.section:
         details.append(f"Read again: {exercise.section}")
     return "failed", "\n".join(details)
 
 
-def grade_answers(root, build, lesson, student, answers, secret):
+def grade_answers(root, build, lesson, student, content, secret):
     """Grades a file of answers: a row for each exercise of the lesson that is answered.
-    build: folder with the lesson's programs. answers: path of the file; where there is none, nothing is answered."""
+    build: folder with the lesson's programs. content: its bytes, or a text that says why there are none."""
     programs, rows = questions.Programs(root, build), []
-    refusal, document, lines = "", {}, []
+    refusal, sheet = content, None
     try:
-        if pathlib.Path(answers).is_file():
-            document, lines = read_answers(answers, student)
-        else:
-            refusal = f"there is no file {pathlib.Path(answers).name}"
-    except Refused as error:
+        if isinstance(content, bytes):
+            sheet = read_answers(content, student)
+    except (Refused, expressions.BadExpression) as error:
         refusal = str(error)
     folder = questions.folder_of(root, lesson)
     for exercise in answered(root, lesson):
         draws = [questions.draw_sizes(exercise, student, secret, number) for number in range(questions.DRAWS[exercise.kind])]
-        verdict, detail = ("not answered", refusal) if refusal else grade_exercise(exercise, document, lines, draws, programs)
+        verdict, detail = grade_exercise(exercise, sheet, draws, programs) if sheet else ("not answered", refusal)
         detail = detail.replace("Read again: ", f"Read again: lessons/{folder.name}/README.md#")
         rows.append(dict(exercise=exercise.number, kind=exercise.kind, title=exercise.title,
                          points=exercise.points if verdict == "passed" else 0, of=exercise.points, verdict=verdict, detail=detail))
@@ -196,9 +223,9 @@ def grade_answers(root, build, lesson, student, answers, secret):
 
 def check(root, build, lesson, student, file):
     """Prints the points of a file of answers; the exit status."""
-    if not pathlib.Path(file).is_file():
+    if not file.is_file():
         raise Refused(f"there is no file {file}; write one with `scripts/course/answers.py ask {lesson} >{file}`")
-    rows = grade_answers(root, build, lesson, student, file, "")
+    rows = grade_answers(root, build, lesson, student, file.read_bytes(), "")
     for row in rows:
         print(f"{row['exercise']:6} {row['points']:3}/{row['of']:<3} {row['verdict']:13} {row['title']}")
         if row["detail"]:

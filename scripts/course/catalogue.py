@@ -1,9 +1,12 @@
 """What lessons/NN_name/exercises.toml adds to the regions: minutes, hints, and the exercises that are answered."""
 
 import importlib.util
+import os
 import pathlib
+import unicodedata
 
 from exercise_tree import Refused, all_regions
+from documents import decoded, shown
 
 try:
     import tomllib
@@ -13,7 +16,19 @@ except ModuleNotFoundError:  # before Python 3.11
     except ModuleNotFoundError:
         tomllib = None
 
+TABLES = ("grades.md", "changes.md")  # beside the folders of students
+LONGEST_NAME = 200                    # bytes of a student's name
 SHOWN = ("number", "kind", "points", "minutes", "title", "hints")  # what students may see of a table; the rest has answers
+
+
+def read_toml(text, path):
+    """The document; Refused names the file, and the line where there is one."""
+    if tomllib is None:
+        raise Refused(f"{path} is TOML, which Python reads from 3.11 on; use that, or install the package tomli (python3-tomli)")
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from None
 
 
 def tables_of(tree, lesson):
@@ -21,13 +36,10 @@ def tables_of(tree, lesson):
     found = {}
     for path in tree:
         if path.startswith(f"lessons/{lesson}_") and path.endswith("/exercises.toml"):
-            if tomllib is None:
-                raise Refused("Python older than 3.11 needs the package tomli to read exercises.toml (python3-tomli)")
-            try:
-                for table in tomllib.loads(tree[path].decode()).get("exercise", []):
-                    found[table["number"]] = table
-            except (tomllib.TOMLDecodeError, KeyError) as error:
-                raise Refused(f"{path}: {error}") from error
+            for table in read_toml(tree[path].decode(), path).get("exercise", []):
+                if "number" not in table:
+                    raise Refused(f"{path}: an exercise has no number")
+                found[table["number"]] = table
     return found
 
 
@@ -65,7 +77,14 @@ def sheet_of(lesson):
     return f"answers-{lesson}.toml"
 
 
+def person(name):
+    """The name of a student as it is compared and shown, and as a folder is called: NFC, in one line, without control characters."""
+    text = unicodedata.normalize("NFC", decoded(os.fsencode(name)))
+    text = shown(" ".join(text.split())).replace("/", "_").encode()[:LONGEST_NAME].decode(errors="ignore")
+    return "_" + text if text.startswith(".") or text in ("", *TABLES) else text
+
+
 def figures_of(student, secret):
     """Whose figures a student's questions have: without a secret everybody could compute those of the others, so all have
     the same ones, those of a student without a name."""
-    return student if secret else ""
+    return person(student) if secret else ""

@@ -120,7 +120,7 @@ def grade(root, name, folder, json_file, work, protected):
         rows += grader.rows([region], files, "", "")
         print(f"{region.exercise}: {rows[-1]['verdict']}", flush=True)
     if name == lesson and sheet.is_file() and catalogue.is_answered(tree, lesson):
-        rows += catalogue.answers_module().grade_answers(root, root / "build", lesson, "", sheet, "")
+        rows += catalogue.answers_module().grade_answers(root, root / "build", lesson, "", sheet.read_bytes(), "")
 
     print("\n" + "\n".join(table_of(rows)))
     points, of = (sum(row[key] for row in rows) for key in ("points", "of"))

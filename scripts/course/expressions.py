@@ -7,6 +7,7 @@ expression ends at once."""
 import ast
 import math
 import operator
+import re
 import warnings
 from fractions import Fraction
 
@@ -16,6 +17,10 @@ LARGEST_POWER = 64
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
               ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
 FUNCTIONS = {"min": min, "max": max, "ceil": math.ceil, "floor": math.floor}
+SIGNS = str.maketrans({"\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-", "\u2019": "'",
+                       "\u00a0": " ", "\u2009": " ", "\u202f": " "})
+GROUPED = re.compile(r"(?<![\w.,'])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+|(?:'\d{3})+|(?:\.\d{3}){2,})(?![\w,'])")
+DECIMAL_COMMA = re.compile(r"(?<![\w.,])(\d+),(\d+)(?![\w.,])")
 ALLOWED = "Use numbers, names, + - * / // % **, parentheses, min, max, ceil and floor."
 
 
@@ -78,6 +83,20 @@ def value_of(node, names):
         if len(values) >= least and (least == 2 or len(values) == 1):
             return bounded(FUNCTIONS[node.func.id](*values))
     raise BadExpression(f"It holds something that is not allowed. {ALLOWED}")
+
+
+def as_written(text, *units):
+    """An expression as people write it, where that can mean only one thing: with the signs of a printed page, thousands in groups
+    as on our own pages, a decimal comma, and one of these units after a number."""
+    if len(text) > LONGEST_TEXT:
+        return text
+    text = text.translate(SIGNS).strip()
+    for unit in filter(None, units):
+        text = re.sub(rf"(?<=\d)\s+{re.escape(unit)}$", "", text, flags=re.IGNORECASE)
+    if not re.search(r"min|max", text):  # whose arguments stand between commas
+        text = GROUPED.sub(lambda found: re.sub("[ ,.']", "", found[0]), text)
+        text = DECIMAL_COMMA.sub(r"\1.\2", text)
+    return text
 
 
 def evaluate(text, names):

@@ -27,16 +27,9 @@ import tempfile
 from fractions import Fraction
 
 import expressions
+from catalogue import read_toml
 from exercise_tree import Refused
 from with_mpi import with_mpi
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python before 3.11
-    try:
-        import tomli as tomllib
-    except ModuleNotFoundError:
-        tomllib = None
 
 KINDS = ("implement", "account", "measure", "derive")
 DRAWS = {"account": 1, "measure": 1, "derive": 3}  # sets of sizes with which an answer is compared
@@ -75,16 +68,6 @@ class Exercise:
     figures: dict = dataclasses.field(default_factory=dict)
     names: dict = dataclasses.field(default_factory=dict)
     asks: list = dataclasses.field(default_factory=list)
-
-
-def read_toml(text, path):
-    """The document; Refused names the file, and the line where there is one."""
-    if tomllib is None:
-        raise Refused(f"{path} is TOML, which Python reads from 3.11 on; use that, or install the package tomli")
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{path}: {str(error) or 'nested too deeply'}") from None
 
 
 def folder_of(root, lesson):
