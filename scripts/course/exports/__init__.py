@@ -4,16 +4,21 @@ import importlib
 import json
 
 from exercise_tree import Refused
+from terminal import shown
 
 FORMATS = ("csv", "junit", "gradescope", "prairielearn", "classroom")
 KEYS = {"student", "lessons", "revision", "date", "points", "of", "exercises"}
 KEYS_OF_A_ROW = {"exercise", "kind", "title", "points", "of", "verdict", "detail"}
 
 
+def harmless(table):
+    return {key: shown(value) if isinstance(value, str) else value for key, value in table.items()}
+
+
 def read_grade(path):
-    """One grade.json."""
+    """One grade.json, without control characters in its texts."""
     try:
-        grade = json.loads(path.read_text(encoding="utf-8"))
+        grade = json.loads(path.read_text(encoding="utf-8"), object_hook=harmless)
         complete = KEYS <= grade.keys() and all(KEYS_OF_A_ROW <= row.keys() for row in grade["exercises"])
     except (ValueError, AttributeError, TypeError) as error:
         raise Refused(f"{path} is no grade.json: {error}") from error

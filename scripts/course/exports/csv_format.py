@@ -6,7 +6,8 @@ import io
 
 def harmless(text):
     """A text that no spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection"""
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    text = " ".join(text.split())
+    return "'" + text if text.startswith(("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")) else text
 
 
 def text_of(grades):
@@ -14,9 +15,9 @@ def text_of(grades):
                        key=lambda exercise: [int(part) for part in exercise.split(".")])
     table = io.StringIO()
     writer = csv.writer(table)
-    writer.writerow(["student", *exercises, "points", "of", "revision", "date"])
+    writer.writerow(["student", *exercises, "points", "of", "revision", "date", "unread"])
     for grade in sorted(grades, key=lambda grade: grade["student"]):
         points = {row["exercise"]: row["points"] for row in grade["exercises"]}
         writer.writerow([harmless(grade["student"]), *[points.get(exercise, "") for exercise in exercises],
-                         grade["points"], grade["of"], grade["revision"], grade["date"]])
+                         grade["points"], grade["of"], grade["revision"], grade["date"], harmless(grade.get("unread", ""))])
     return table.getvalue()

@@ -36,12 +36,12 @@ class Csv(unittest.TestCase):
         text = export("csv", [other, grade()])
         self.assertTrue(text.endswith("\r\n"))
         table = list(csv.reader(io.StringIO(text)))
-        self.assertEqual(table[0], ["student", "03.1", "03.2", "03.10", "06.1", "points", "of", "revision", "date"])
-        self.assertEqual(table[1], ["alice", "10", "0", "0", "3", "13", "30", "abc", "2026-11-25T01:00:00Z"])
+        self.assertEqual(table[0], ["student", "03.1", "03.2", "03.10", "06.1", "points", "of", "revision", "date", "unread"])
+        self.assertEqual(table[1], ["alice", "10", "0", "0", "3", "13", "30", "abc", "2026-11-25T01:00:00Z", ""])
         self.assertEqual(table[2][:3], ["bob, \"jr\"", "7", ""])
 
     def test_no_name_is_a_formula(self):
-        for name in ("=1+1", "+1", "-1", "@a"):
+        for name in ("=1+1", "+1", "-1", "@a", "\uff1d1"):
             self.assertEqual(list(csv.reader(io.StringIO(export("csv", [grade(name)]))))[1][0], "'" + name)
 
 
@@ -152,7 +152,7 @@ class Command(unittest.TestCase):
             for name in FORMATS:
                 status, output = run_course(SCRIPTS.parent, "export", name, path, f"--to={target}")
                 self.assertEqual((status, output), (0, ""))
-                self.assertEqual(target.read_text().replace("\r", "").strip(), export(name, [grade()]).replace("\r\n", "\n").strip())
+                self.assertEqual(target.read_text().replace("\r", "").strip(), export(name, [read_grade(path)]).replace("\r\n", "\n").strip())
             self.assertEqual(run_course(SCRIPTS.parent, "export", "gradescope", path, path)[0], 2)
             self.assertIn("Choose one of csv", run_course(SCRIPTS.parent, "export", "xls", path)[1])
 
