@@ -8,7 +8,7 @@
     scripts/course.py grade SUBMISSION --lessons=03,06      grades one folder or archive; prints the points
     scripts/course.py grade [--lessons=06.3]                in a starter repository: with the tests that students have; all
                                                             exercises, or the lessons or exercises that are named
-    scripts/course.py grade-all FOLDER --lessons=03,06      grades each sub-folder, .zip and .tar.gz of a folder; what is
+    scripts/course.py grade-all FOLDER --lessons=03,06      grades each sub-folder, archive and file of a folder; what is
                                                             graded already is not graded again
     scripts/course.py regrade FOLDER --lessons=03,06        after a change of the course: grades all again, and lists the
                                                             verdicts that have changed

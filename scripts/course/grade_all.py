@@ -1,24 +1,26 @@
 """Grades many submissions: each once, each apart from the others, in build folders that are kept.
 
 Beside the folder of submissions, FOLDER.grades has a folder for each student, with grade.json and report.md, and a table of all,
-grades.md. What is there already and was graded from the same submission by the same course is not graded again.
+grades.md. What is there already and was graded from the same submission by the same course, with the same secret, is not graded
+again. All of a submission is read before anything is graded; what was graded of an earlier one goes first.
 """
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import fcntl
+import hashlib
 import json
+import secrets
 import traceback
 
 import catalogue
 from exercise_tree import Refused, read_tree, without_links, write_whole
-from grade_one import grade_one, regions_of, wanted_files
+from grade_one import grade_one, regions_of, unread_document, wanted_files
 from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
 from pack import check_lessons, revision_of
 from sandbox import require_sandbox
-from submissions import digest_of, find_submissions, read_submission, submission_of
+from submissions import digest_of, find_submissions, hand_in, submission_of
 
 
 @contextlib.contextmanager
@@ -38,6 +40,7 @@ class Course:
 
     def __init__(self, root, lessons, secret, jobs, protected=True):
         self.root, self.lessons, self.secret, self.tree = root, lessons, secret, read_tree(root)
+        self.seed = secrets.token_hex(16)  # of the inputs, which no student can know
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
@@ -56,17 +59,38 @@ class Course:
                               "Build them: make build")
         self.grader.prepare([region for lesson in self.lessons for region in regions_of(self.tree, lesson)])
 
-    def stamp_of(self, submission):
-        """What a grade depends on."""
-        try:
-            handed_in = digest_of(read_submission(submission, wanted_files(self.tree, self.lessons)))
-        except Refused as refusal:
-            handed_in = str(refusal)
-        return dict(course=self.digest, lessons=self.lessons, submission=handed_in)
+    def read(self, submission):
+        """What was handed in."""
+        return hand_in(submission, wanted_files(self.tree, self.lessons))
 
-    def grade(self, submission):
-        """The grade of one submission."""
-        return grade_one(self.root, self.lessons, submission, self.secret, self.grader, self.tree, self.revision)
+    def stamp_of(self, handed_in):
+        """What a grade depends on."""
+        return dict(course=self.digest, lessons=self.lessons, secret=digest_of_secret(self.secret), submission=handed_in.digest)
+
+    def grade(self, handed_in):
+        """The grade of what was handed in."""
+        return grade_one(self.root, self.lessons, handed_in, self.secret, self.grader, self.tree, self.revision, self.seed)
+
+    def unread(self, student, why):
+        """The grade where there is none."""
+        return unread_document(self.tree, self.lessons, student, self.revision, why)
+
+
+def digest_of_secret(secret):
+    """What may be kept of a secret: whether it is the same one; empty where there is none."""
+    return hashlib.sha256(f"secret of a course: {secret}".encode()).hexdigest() if secret else ""
+
+
+def remember(course, grades):
+    """Keeps with the grades how inputs and figures are drawn: a seed, and the digest of the secret. Another secret, or none where
+    there was one, is refused: all figures would be others, and right answers wrong."""
+    path, digest = grades / ".drawn.json", digest_of_secret(course.secret)
+    known = read_json(path) or {}
+    if known.get("secret", "") not in ("", digest):
+        raise Refused(f"the grades in {grades} were made with {'another' if digest else 'a'} secret. Name its file with --secret-file; "
+                      f"if figures are to be drawn anew for all, remove {path}")
+    course.seed = known.get("seed", course.seed)
+    write_whole(path, json.dumps(dict(seed=course.seed, secret=digest)) + "\n")
 
 
 def read_json(path):
@@ -78,37 +102,59 @@ def read_json(path):
 
 
 def keep(folder, document, stamp):
-    """Writes a student's grade: what is written last says that the rest is there."""
+    """Writes a student's grade: what is written last says that the rest is there. With no stamp it is made again next time."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "stamp.json").unlink(missing_ok=True)
+    forget(folder)
     write_whole(folder / "grade.json", json.dumps(document, indent=2) + "\n")
     write_whole(folder / "report.md", markdown_report(document))
-    write_whole(folder / "stamp.json", json.dumps(stamp, indent=2) + "\n")
+    if stamp:
+        write_whole(folder / "stamp.json", json.dumps(stamp, indent=2) + "\n")
 
 
-def grade_each(course, submissions, grades):
-    """Grades those submissions of which there is no grade yet. Returns the documents by student, and the students whose
-    grading failed through no fault of theirs, with the reason."""
-    stamps = {submission.student: course.stamp_of(submission) for submission in submissions}
-    todo = [submission for submission in submissions
-            if read_json(grades / submission.student / "stamp.json") != stamps[submission.student]]
-    failed = {}
-    print(f"{len(submissions)} submissions, {len(submissions) - len(todo)} graded before", flush=True)
-    if todo:
-        course.prepare()
+def forget(folder):
+    """Removes the grade of an earlier submission."""
+    for name in ("stamp.json", "grade.json", "report.md"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def to_grade(course, handed_in, grades, again):
+    """What has no grade yet, or all of it, with its stamp. No grade of an earlier submission stays, nor one of a student who has
+    none now."""
+    todo, students = [], {one.student for one in handed_in}
+    for one in handed_in:
+        stamp, old = course.stamp_of(one), read_json(grades / one.student / "stamp.json") or {}
+        if stamp["submission"] != old.get("submission"):
+            forget(grades / one.student)
+        if again or stamp != old or not read_json(grades / one.student / "grade.json"):
+            todo.append((one, stamp))
+    for path in grades.glob("*/grade.json"):
+        if path.parent.name not in students:
+            print(f"{path.parent.name} has handed in nothing: the grade of before is in earlier.json", flush=True)
+            path.replace(path.with_name("earlier.json"))
+    return todo
+
+
+def grade_each(course, submissions, grades, again=False):
+    """Grades those submissions of which there is no grade yet, or all again. Returns the documents by student, and how many could not be graded
+    through no fault of the student."""
+    failed = 0
     with concurrent.futures.ThreadPoolExecutor(course.jobs) as pool:
-        running = {pool.submit(course.grade, submission): submission.student for submission in todo}
+        todo = to_grade(course, list(pool.map(course.read, submissions)), grades, again)
+        print(f"{len(submissions)} submissions, {len(submissions) - len(todo)} graded before", flush=True)
+        if any(not handed_in.unread for handed_in, _ in todo):
+            course.prepare()
+        running = {pool.submit(course.grade, handed_in): (handed_in.student, stamp) for handed_in, stamp in todo}
         for done in concurrent.futures.as_completed(running):
-            student = running[done]
+            student, stamp = running[done]
             try:
                 document = done.result()
-                keep(grades / student, document, stamps[student])
-                print(f"{student}: {document['points']}/{document['of']}", flush=True)
             except Exception as error:  # pylint: disable=broad-except  # one must not stop the others
-                failed[student] = f"{type(error).__name__}: {error}"
-                print(f"{student}: could not be graded: {failed[student]}\n{traceback.format_exc()}", flush=True)
-    documents = {submission.student: read_json(grades / submission.student / "grade.json") for submission in submissions}
-    return {student: document for student, document in documents.items() if document and student not in failed}, failed
+                document, stamp = course.unread(student, f"could not be graded: {type(error).__name__}: {error}"), None
+                failed += 1
+                print(traceback.format_exc(), flush=True)
+            keep(grades / student, document, stamp)
+            print(f"{student}: {document['unread'] or str(document['points']) + '/' + str(document['of'])}", flush=True)
+    return {one.student: read_json(grades / one.student / "grade.json") for one in submissions}, failed
 
 
 def grades_of(folder):
@@ -120,8 +166,9 @@ def grade_all(root, lessons, folder, secret, jobs, protected=True):
     """Grades a folder of submissions and writes the table. Exit status 0, or 1 if some could not be graded."""
     course, submissions, grades = Course(root, lessons, secret, jobs, protected), find_submissions(folder), grades_of(folder)
     with locked(course.work), locked(grades):
+        remember(course, grades)
         documents, failed = grade_each(course, submissions, grades)
-        table = markdown_table(lessons, documents, failed)
+        table = markdown_table(lessons, documents)
         write_whole(grades / "grades.md", table)
     print(f"\n{table}\nWrote {grades}")
     return 1 if failed else 0
@@ -149,10 +196,9 @@ def regrade(root, lessons, folder, secret, jobs, protected=True):
         raise Refused(f"{grades} has no grades yet. Begin with scripts/course.py grade-all {folder}")
     course = Course(root, lessons, secret, jobs, protected)
     with locked(course.work), locked(grades):
-        for submission in submissions:
-            (grades / submission.student / "stamp.json").unlink(missing_ok=True)
-        documents, failed = grade_each(course, submissions, grades)
-        write_whole(grades / "grades.md", markdown_table(lessons, documents, failed))
+        remember(course, grades)
+        documents, failed = grade_each(course, submissions, grades, again=True)
+        write_whole(grades / "grades.md", markdown_table(lessons, documents))
         lines = [line for student, document in documents.items() if before[student]
                  for line in changes_between(before[student], document)]
         table = ["| student | exercise | before | now |", "|---|---|---|---|", *lines]
@@ -164,11 +210,12 @@ def regrade(root, lessons, folder, secret, jobs, protected=True):
 
 def grade_submission(root, lessons, path, student, secret, json_file, protected=True):
     """Grades one submission and prints the points. Exit status 0 if there are all points, else 1."""
-    course, submission = Course(root, lessons, secret, 1, protected), submission_of(path)
-    submission = dataclasses.replace(submission, student=student or submission.student)
+    course, submission = Course(root, lessons, secret, 1, protected), submission_of(path, student)
+    if json_file:
+        write_whole(json_file, "")  # no grade of before stays
     with locked(course.work):
         course.prepare()
-        document = course.grade(submission)
+        document = course.grade(course.read(submission))
     print("\n".join(table_of(document["exercises"])))
     if json_file:
         write_whole(json_file, json.dumps(document, indent=2) + "\n")

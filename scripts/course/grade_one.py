@@ -1,9 +1,8 @@
 """Grades what one student handed in: grade.json, the result that everything else is made from."""
 
 import catalogue
-from exercise_tree import Refused, all_regions
+from exercise_tree import all_regions
 from grade_table import document_of
-from submissions import read_submission
 
 
 def regions_of(tree, lesson):
@@ -16,27 +15,29 @@ def wanted_files(tree, lessons):
     return sorted({region.path for region in regions} | {catalogue.sheet_of(lesson) for lesson in lessons})
 
 
-def lesson_rows(root, tree, lesson, submitted, student, secret, grader):
+def lesson_rows(root, tree, lesson, handed_in, secret, grader, seed):
     """The rows of one lesson. Each exercise is judged with the course's other ones, so that no mistake counts twice."""
-    rows = grader.rows(regions_of(tree, lesson), submitted, student, secret)
+    student, files = handed_in.student, handed_in.files
+    rows = grader.rows(regions_of(tree, lesson), files, secret, student, seed, handed_in.digest)
     answers = catalogue.answers_module()
     if answers and catalogue.is_answered(tree, lesson):
         # The figures come from the programs of the course, never from those that hold a student's code.
-        sheet = catalogue.sheet_of(lesson)
         rows += answers.grade_answers(root, root / "build", lesson, catalogue.figures_of(student, secret),
-                                      submitted.get(sheet, f"there is no file {sheet}"), secret)
+                                      files.get(catalogue.sheet_of(lesson), "there is no file of answers"), secret)
     return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
 
 
-def grade_one(root, lessons, submission, secret, grader, tree, revision):
-    """Grades a submission on some lessons of the course, `tree`, of a revision. A submission that cannot be read has
-    a grade too: each of its exercises is refused, with the reason."""
-    try:
-        submitted = read_submission(submission, wanted_files(tree, lessons))
-    except Refused as refusal:
-        rows = [dict(exercise=entry["number"], kind=entry["kind"], title=entry["title"], points=0, of=entry["points"],
-                     verdict="refused", detail=str(refusal)) for entry in catalogue.entries_of(tree, lessons)]
-        return document_of(lessons, submission.student, revision, rows)
-    rows = [row for lesson in lessons
-            for row in lesson_rows(root, tree, lesson, submitted, submission.student, secret, grader)]
-    return document_of(lessons, submission.student, revision, rows)
+def unread_document(tree, lessons, student, revision, why):
+    """The grade of a submission of which nothing can be graded: each of its exercises is refused, with the reason."""
+    rows = [dict(exercise=entry["number"], kind=entry["kind"], title=entry["title"], points=0, of=entry["points"],
+                 verdict="refused", detail=why) for entry in catalogue.entries_of(tree, lessons)]
+    return document_of(lessons, student, revision, rows, why)
+
+
+def grade_one(root, lessons, handed_in, secret, grader, tree, revision, seed):
+    """Grades what was read of a submission on some lessons of the course, `tree`, of a revision.
+    @param seed  decides, with the secret, the student and what was handed in, the inputs of programs."""
+    if handed_in.unread:
+        return unread_document(tree, lessons, handed_in.student, revision, handed_in.unread)
+    rows = [row for lesson in lessons for row in lesson_rows(root, tree, lesson, handed_in, secret, grader, seed)]
+    return document_of(lessons, handed_in.student, revision, rows)

@@ -1,12 +1,17 @@
 """grade.json, the result of grading that everything else is made from, and tables of it to read."""
 
 import datetime
+import re
+
+from documents import shown
+
+MARKDOWN = re.compile(r"([\\`*_\[\]|~!]|:(?=//)|(?<=www)\.)", re.IGNORECASE)  # what begins emphasis, code, links, pictures, cells
 
 
-def document_of(lessons, student, revision, rows):
-    """The grade.json of these rows."""
+def document_of(lessons, student, revision, rows, unread=""):
+    """The grade.json of these rows. @param unread  why nothing could be graded."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return dict(student=student, lessons=lessons, revision=revision, date=now,
+    return dict(student=student, lessons=lessons, revision=revision, date=now, unread=unread,
                 points=sum(row["points"] for row in rows), of=sum(row["of"] for row in rows), exercises=rows)
 
 
@@ -24,33 +29,37 @@ def table_of(rows):
 
 
 def cell(text):
-    """A text as a cell of a Markdown table."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+    """A text as a cell or a heading in Markdown, in one line, of which no renderer makes anything but its characters."""
+    text = " ".join(shown(str(text)).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return MARKDOWN.sub(r"\\\1", text)
 
 
-def markdown_table(lessons, documents, failed):
-    """The points of all students, by lesson; documents and reasons of failure by student."""
-    lines = ["| student | " + "".join(f"{lesson} | " for lesson in lessons) + "total |",
-             "|---|" + "---:|" * (len(lessons) + 1)]
+def quoted(text):
+    """The lines of a text as a block in Markdown that is shown as it is."""
+    return ["", *(f"    {line}" for line in shown(text).split("\n"))]
+
+
+def markdown_table(lessons, documents):
+    """The points of all students, by lesson; documents by student."""
+    lines = ["| student | " + "".join(f"{lesson} | " for lesson in lessons) + "total | |",
+             "|---|" + "---:|" * (len(lessons) + 1) + "---|"]
     for student, document in sorted(documents.items()):
         of_lessons = [[row for row in document["exercises"] if row["exercise"].startswith(lesson + ".")] for lesson in lessons]
         points = [f"{sum(row['points'] for row in rows)}/{sum(row['of'] for row in rows)}" for rows in of_lessons]
         lines.append(f"| {cell(student)} | " + "".join(f"{text} | " for text in points)
-                     + f"{document['points']}/{document['of']} |")
-    lines += [f"| {cell(student)} | " + "| " * len(lessons) + f"could not be graded: {cell(why)} |"
-              for student, why in sorted(failed.items())]
+                     + f"{document['points']}/{document['of']} | {cell(document['unread'])} |")
     return "\n".join(lines) + "\n"
 
 
 def markdown_report(document):
     """What a student gets to read."""
     lines = [f"# {cell(document['student'])}: {document['points']} of {document['of']} points", "",
-             f"Lessons {', '.join(document['lessons'])}, graded {document['date']} by revision `{document['revision']}`.", "",
-             "| exercise | title | points | verdict |", "|---|---|---:|---|"]
+             f"Lessons {', '.join(document['lessons'])}, graded {document['date']} by revision `{document['revision']}`."]
+    lines += quoted(document["unread"]) if document["unread"] else []
+    lines += ["", "| exercise | title | points | verdict |", "|---|---|---:|---|"]
     for row in document["exercises"]:
         lines.append(f"| {row['exercise']} | {cell(row['title'])} | {row['points']}/{row['of']} | {row['verdict']} |")
     for row in document["exercises"]:
-        if row["detail"]:
-            indented = "\n".join(f"    {line}" for line in row["detail"].split("\n"))
-            lines += ["", f"**{row['exercise']}**, {row['verdict']}:", "", indented]
+        if row["detail"] != document["unread"]:
+            lines += ["", f"**{row['exercise']}**, {row['verdict']}:", *quoted(row["detail"])]
     return "\n".join(lines) + "\n"

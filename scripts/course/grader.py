@@ -3,6 +3,8 @@
 from exercise_tree import Refused
 from judge import Judge
 
+MOST_DETAIL = 4000  # characters of what a program or a compiler said
+
 
 class Grader:
     """Grades against one course. Several threads may use it at a time."""
@@ -17,13 +19,16 @@ class Grader:
             raise Refused(f"these exercises have no cases in tests/judge/: {', '.join(without)}")
         self.judge.build([region.exercise for region in regions])
 
-    def rows(self, regions, submitted, student, secret):
-        """The rows of these exercises. @param submitted  path -> bytes of the student's files."""
-        return [self._row(region, submitted, student, secret) for region in regions]
+    def rows(self, regions, submitted, *names):
+        """The rows of these exercises. @param submitted  path -> bytes of the student's files, or why there are none.
+        @param names  decide the inputs."""
+        return [self._row(region, submitted.get(region.path, f"{region.path} is missing"), names) for region in regions]
 
-    def _row(self, region, submitted, student, secret):
-        verdict, detail = "refused", f"{region.path} is missing"
-        if region.path in submitted:
-            verdict, detail = self.judge.grade(region.exercise, submitted[region.path], secret, student)
+    def _row(self, region, content, names):
+        verdict, detail = "refused", content
+        if isinstance(content, bytes):
+            verdict, detail = self.judge.grade(region.exercise, content, *names)
+        if len(detail) > MOST_DETAIL:
+            detail = detail[:MOST_DETAIL] + " ..."
         return dict(exercise=region.exercise, kind="implement", title=region.title,
                     points=region.points if verdict == "passed" else 0, of=region.points, verdict=verdict, detail=detail)

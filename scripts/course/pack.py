@@ -19,7 +19,7 @@ from leaks import find_leaks
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
                          r"|tests/museum/|tests/scripts/test_(museum|located)\.py$|scripts/(museum|locate_mutants)\.py$|docs/museum\.md$|lessons/[^/]+/exercises\.toml$)")
-KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|terminal\.py$|exports/(\w+\.py|github/.*)$)")
+KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 LESSON_INCLUDE = re.compile(rb'#include "lessons/(\d\d)_')

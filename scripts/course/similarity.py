@@ -20,6 +20,7 @@ from submissions import find_submissions, read_submission
 
 PROGRAM = "sim_c++"
 SHORTEST_RUN = 12   # tokens, about a line and a half
+LONGEST_LINE = 1000  # characters that are compared
 FEWEST_TOKENS = 40  # of one's own; with fewer there is nothing to compare
 LINE = re.compile(r"^(\d+)\.cpp consists for (\d+) % of (\d+)\.cpp material$", re.MULTILINE)
 
@@ -28,13 +29,13 @@ def body_lines(text, exercises):
     """The lines of these exercises in a file, without comments and trivial ones."""
     lines = text.split("\n")
     bodies = ["\n".join(lines[region.body:region.end]) for region in find_regions("", text) if region.exercise in exercises]
-    return [line for line in without_comments("\n".join(bodies)).split("\n") if shape_of(line)]
+    return [line for line in (line[:LONGEST_LINE] for line in without_comments("\n".join(bodies)).split("\n")) if shape_of(line)]
 
 
 def own_text(tree, regions, submitted):
     """What of a submission is neither the frame nor a line of the course's solution."""
     kept, exercises = [], {region.exercise for region in regions}
-    for path in sorted({region.path for region in regions} & set(submitted)):
+    for path in sorted({region.path for region in regions if isinstance(submitted.get(region.path), bytes)}):
         solution = {normalised([line]) for line in body_lines(tree[path].decode(), exercises)}
         written = body_lines(submitted[path].decode(errors="replace"), exercises)
         kept += [line for line in written if normalised([line]) not in solution and "not_implemented" not in line]

@@ -1,23 +1,30 @@
-"""What students hand in: a folder, a .zip or a .tar.gz for each student.
+"""Who handed in what: a folder, an archive or a single file for each student.
 
-Nothing is unpacked. Of each submission only the files that are asked for are read, regular files all of them, so neither
-names (absolute ones, ..) nor links in it can reach anything else.
+What is in it is read by archives.py, a process of its own for each submission: what stops it stops no other.
 """
 
+import base64
+import csv
 import dataclasses
 import hashlib
-import gzip
+import json
+import os
 import pathlib
-import tarfile
-import zipfile
-import zlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
 
+import archives
+from archives import ENDING
 from exercise_tree import Refused
+from catalogue import person
+from documents import decoded, shown
 
-MOST_BYTES_OF_A_FILE = 1 << 20
-MOST_BYTES_OF_AN_ARCHIVE = 256 << 20  # when it is expanded
-MOST_FILES = 20000
-ARCHIVES = (".zip", ".tar.gz", ".tgz")
+MOODLE = re.compile(r"_\d+_assignsubmission_file_.*$", re.DOTALL)  # after the name of a participant
+OF_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+WALL_S = 300  # for the reading of one submission, on a busy machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,120 +33,100 @@ class Submission:
 
     student: str
     path: pathlib.Path
+    others: tuple = ()  # what else is of this student
+
+
+@dataclasses.dataclass(frozen=True)
+class HandedIn:
+    """What was read of it."""
+
+    student: str
+    files: dict       # path -> bytes, or the sentence that says why there are none
+    unread: str = ""  # why nothing was read
+
+    @property
+    def digest(self):
+        """SHA-256, as a hexadecimal text."""
+        return digest_of({path: content if isinstance(content, bytes) else content.encode()
+                          for path, content in {**self.files, "": self.unread}.items()})
+
+
+def names_beside(folder):
+    """The map names.csv beside a folder of submissions, what stands in their names -> student; empty where there is none. It is
+    not in the folder, where students' own files may be."""
+    path = folder.resolve().parent / "names.csv"
+    if not path.is_file():
+        return {}
+    lines = decoded(path.read_bytes()).splitlines()
+    rows = csv.reader(lines, delimiter=";" if lines and "," not in lines[0] else ",")
+    try:
+        return {person(row[0]): person(row[1]) for row in rows if len(row) > 1}
+    except csv.Error as error:
+        raise Refused(f"{path} is no table: {error}. Each line has a name as in {folder.name} and the student, with a comma") from None
+
+
+def student_of(path, names):
+    """Whose a submission is: by the map, or by its name without the ending of archives and what Moodle adds."""
+    stem = path.name if path.is_dir() else ENDING.sub("", path.name)
+    short = MOODLE.sub("", stem)
+    return next((names[person(name)] for name in (path.name, stem, short) if person(name) in names), person(short))
 
 
 def find_submissions(folder):
-    """The submissions in a folder, by student: the name of the sub-folder, or of the archive without its ending."""
+    """All submissions in a folder, one a student."""
     if not folder.is_dir():
         raise Refused(f"there is no folder {folder}. Name the one that holds a sub-folder or an archive for each student")
-    found = {}
+    names, found = names_beside(folder), {}
     for path in sorted(folder.iterdir()):
-        ending = next((ending for ending in ARCHIVES if path.name.endswith(ending)), None)
-        if path.name.startswith(".") or not (path.is_dir() or ending):
-            continue
-        student = path.name if path.is_dir() else path.name[:-len(ending)]
-        if student in found:
-            raise Refused(f"{found[student].path} and {path} are both of {student}. Leave the one that counts")
-        found[student] = Submission(student, path)
+        hidden = path.name.startswith("._") or path.name.startswith(".") and not ENDING.search(path.name)
+        if not hidden and path.name not in OF_SYSTEMS:
+            found.setdefault(student_of(path, names), []).append(path)
     if not found:
-        raise Refused(f"{folder} has no submissions: neither sub-folders nor {', '.join(ARCHIVES)}")
-    return list(found.values())
+        raise Refused(f"{folder} has no submissions: neither sub-folders nor archives. Put one for each student there")
+    return [Submission(student, first, tuple(others)) for student, (first, *others) in sorted(found.items())]
 
 
-def submission_of(path):
+def submission_of(path, student=""):
     """The submission in a path that was named."""
-    ending = next((ending for ending in ARCHIVES if path.name.endswith(ending)), "")
     if not path.exists():
-        raise Refused(f"there is no {path}. Name a folder or an archive ({', '.join(ARCHIVES)})")
-    return Submission(path.resolve().name.removesuffix(ending), path)
+        raise Refused(f"there is no {path}. Name a folder or an archive")
+    return Submission(person(student) if student else student_of(path.resolve(), {}), path)
 
 
-class Limited:
-    """The bytes of a stream; more than the limit are refused."""
-
-    def __init__(self, stream):
-        self.stream, self.left = stream, MOST_BYTES_OF_AN_ARCHIVE
-
-    def read(self, size):
-        data = self.stream.read(min(size, self.left + 1))
-        self.left -= len(data)
-        if self.left < 0:
-            raise Refused(f"expands to more than {MOST_BYTES_OF_AN_ARCHIVE >> 20} MiB")
-        return data
-
-
-def wanted_of(name, wanted):
-    """The file asked for that a name in an archive may be, at any depth; None if it is none."""
-    return next((path for path in wanted if name == path or name.endswith("/" + path)), None)
-
-
-def from_zip(path, wanted):
-    """name -> bytes of the regular files of a .zip that may be wanted; None for what is no regular file."""
-    with zipfile.ZipFile(path) as archive:
-        if len(archive.infolist()) > MOST_FILES:
-            raise Refused(f"holds more than {MOST_FILES} files")
-        found = {}
-        for entry in archive.infolist():
-            if wanted_of(entry.filename, wanted):
-                is_link = (entry.external_attr >> 16) & 0o170000 not in (0, 0o100000)
-                with archive.open(entry) as file:
-                    found[entry.filename] = None if is_link else file.read(MOST_BYTES_OF_A_FILE + 1)
-        return found
-
-
-def from_tar(path, wanted):
-    """The same of a .tar.gz."""
-    found = {}
-    with gzip.open(path) as stream, tarfile.open(fileobj=Limited(stream), mode="r|") as archive:
-        for count, entry in enumerate(archive):
-            if count >= MOST_FILES:
-                raise Refused(f"holds more than {MOST_FILES} files")
-            name = entry.name.removeprefix("./")
-            if wanted_of(name, wanted):
-                found[name] = archive.extractfile(entry).read(MOST_BYTES_OF_A_FILE + 1) if entry.isreg() else None
-    return found
-
-
-def from_folder(folder, wanted):
-    """The same of a folder and of the folders in it."""
-    found, top = {}, folder.resolve()
-    prefixes = [""] + [f"{path.name}/" for path in sorted(folder.iterdir()) if path.is_dir()]
-    for name in (prefix + path for prefix in prefixes for path in wanted):
-        path = folder / name
-        if path.is_symlink() or path.exists():
-            regular = path.is_file() and path.resolve() == top / name  # no link on the way
-            if regular:
-                with path.open("rb") as file:
-                    found[name] = file.read(MOST_BYTES_OF_A_FILE + 1)
-            else:
-                found[name] = None
-    return found
+def stopped(status):
+    """What a submission did to its reader, which has ended with this status."""
+    if status == -signal.SIGXCPU:
+        return "takes too much processor time"
+    return f"stops its reader, with {f'signal {-status}' if status < 0 else f'status {status}'}"
 
 
 def read_submission(submission, wanted):
-    """The files asked for that a submission has, path -> bytes. Where it has several copies, as in a build folder, it is
-    those nearest to its top. Refused says what is wrong with it."""
-    path = submission.path
+    """The files asked for, path -> bytes; in place of one that cannot be read a sentence, a text. Refused if it is all of them."""
+    name, *others = (shown(decoded(os.fsencode(path.name))) for path in (submission.path, *submission.others))
+    if others:
+        raise Refused(f"{', '.join([name, *others])} are all of {submission.student}. Leave the one that counts; names.csv tells people of one name apart")
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run([sys.executable, "-X", "utf8", "-B", archives.__file__], stdout=output, stderr=subprocess.DEVNULL, check=False,
+                                  input=json.dumps([os.fspath(submission.path), wanted]).encode(), timeout=WALL_S)
+        except subprocess.TimeoutExpired:
+            raise Refused(f"{name} takes more than {WALL_S} s to read") from None
+        output.seek(0)
+        try:
+            answer = json.load(output)
+        except ValueError:
+            raise Refused(f"{name} {stopped(done.returncode)}") from None
+    if isinstance(answer, str):
+        raise Refused(f"{name} {answer}")
+    return {path: content if why else base64.b64decode(content) for path, (content, why) in answer.items()}
+
+
+def hand_in(submission, wanted):
+    """What was read of a submission, whatever it is."""
     try:
-        read = from_folder if path.is_dir() else from_zip if path.name.endswith(".zip") else from_tar
-        found = read(path, wanted)
-    except Refused as refusal:
-        raise Refused(f"{path.name}: {refusal}") from refusal
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError,
-            ValueError) as error:
-        raise Refused(f"{path.name}: cannot be read: {error}") from error
-    tops = {name[:len(name) - len(wanted_of(name, wanted))] for name in found}
-    depth = min((top.count("/") for top in tops), default=0)
-    nearest = sorted(top for top in tops if top.count("/") == depth)
-    if len(nearest) > 1:
-        raise Refused(f"{path.name}: holds several copies of the course: {', '.join(nearest)}")
-    files = {path_: found[nearest[0] + path_] for path_ in wanted if nearest and nearest[0] + path_ in found}
-    for name, content in files.items():
-        if content is None:
-            raise Refused(f"{path.name}: {name} is a link, or no file")
-        if len(content) > MOST_BYTES_OF_A_FILE:
-            raise Refused(f"{path.name}: {name} is larger than {MOST_BYTES_OF_A_FILE >> 20} MiB")
-    return files
+        return HandedIn(submission.student, read_submission(submission, wanted))
+    except Exception as error:  # pylint: disable=broad-except  # one must not stop the others
+        return HandedIn(submission.student, {}, f"not read, because {shown(str(error))}")
 
 
 def digest_of(files):

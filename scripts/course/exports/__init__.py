@@ -4,7 +4,7 @@ import importlib
 import json
 
 from exercise_tree import Refused
-from terminal import shown
+from documents import shown
 
 FORMATS = ("csv", "junit", "gradescope", "prairielearn", "classroom")
 KEYS = {"student", "lessons", "revision", "date", "points", "of", "exercises"}

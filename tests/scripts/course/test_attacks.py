@@ -47,8 +47,8 @@ class Attack:
         (folder / region.path).write_text(reference, encoding="utf-8")
         subprocess.run(["bash", str(self.path), region.path], cwd=folder, check=True, capture_output=True)
         files = read_submission(Submission("attacker", folder), [region.path])
-        if region.path not in files:
-            raise Refused(f"{region.path} is missing")
+        if isinstance(files[region.path], str):
+            raise Refused(files[region.path])
         return files[region.path]
 
 

@@ -2,135 +2,28 @@
 """Tests scripts/course.py grade-all, regrade and grade: many submissions, good and bad ones, in folders and archives."""
 
 import fcntl
-import io
 import json
+import os
 import pathlib
-import shutil
-import stat
-import tarfile
-import tempfile
+import time
+import types
 import unittest
 import zipfile
 
-from fake_course import RIGHT, files_of, hand_in, run_course, write_course
+from fake_course import RIGHT, TREE, encoded, files_of, hand_in, run_course, write_course
 from test_exercise import UNPROTECTED
-import submissions
-from exercise_tree import Refused
-from grade_all import changes_between
-from submissions import Submission, find_submissions, read_submission
+from test_submissions import Folder
+from exercise_tree import all_regions
+from grade_all import changes_between, remember
+from grade_one import grade_one
+from grade_table import cell, markdown_report
+import judge
+import similarity
+from grader import Grader
+from submissions import HandedIn
 
+SOLUTION = {"twice": "  const int two = 2;\n  return two * x;", "half": RIGHT["half"]}  # the course's own, which is not compiled again
 WRONG = {"twice": "  return x + 2;", "half": RIGHT["half"]}
-WANTED = ["gpt2/half.cpp", "gpt2/twice.cpp"]
-
-
-class Folder(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.handed_in = self.folder / "handed_in"
-        self.handed_in.mkdir()
-
-    def zip(self, name, files, prefix=""):
-        with zipfile.ZipFile(self.handed_in / name, "w") as archive:
-            for path, text in files.items():
-                archive.writestr(prefix + path, text)
-
-    def tar(self, name, files, prefix="", links=()):
-        with tarfile.open(self.handed_in / name, "w:gz") as archive:
-            for path, text in files.items():
-                entry = tarfile.TarInfo(prefix + path)
-                entry.size = len(text)
-                archive.addfile(entry, io.BytesIO(text.encode()))
-            for path, target in links:
-                entry = tarfile.TarInfo(path)
-                entry.type, entry.linkname = tarfile.SYMTYPE, target
-                archive.addfile(entry)
-
-
-class Read(Folder):
-    def read(self, name):
-        found = read_submission(Submission("s", self.handed_in / name), WANTED)
-        return {path: content.decode() for path, content in found.items()}
-
-    def refuses(self, name, *words):
-        with self.assertRaises(Refused) as refusal:
-            self.read(name)
-        for word in (name, *words):
-            self.assertIn(word, str(refusal.exception))
-
-    def test_folders_and_archives_give_the_same(self):
-        files = files_of(**RIGHT)
-        hand_in(self.handed_in / "a", **RIGHT)
-        hand_in(self.handed_in / "b/rankwise-main", **RIGHT)
-        self.zip("c.zip", files)
-        self.zip("d.zip", files, "rankwise-main/")
-        self.tar("e.tar.gz", files, "./")
-        self.tar("f.tgz", files, "home/f/")
-        for name in ("a", "b", "c.zip", "d.zip", "e.tar.gz", "f.tgz"):
-            self.assertEqual(self.read(name), files, name)
-
-    def test_the_copies_nearest_to_the_top_count(self):
-        deep = {f"build/grade/source/{path}": "old" for path in WANTED}
-        self.zip("a.zip", {**deep, **files_of(**RIGHT)})
-        self.assertEqual(self.read("a.zip"), files_of(**RIGHT))
-        self.zip("b.zip", {**{f"x/{path}": "1" for path in WANTED}, **{f"y/{path}": "2" for path in WANTED}})
-        self.refuses("b.zip", "several copies", "x/, y/")
-
-    def test_names_that_lead_outside_are_only_names(self):
-        files = {f"../../{path}": "evil" for path in WANTED}
-        for name, write in (("a.zip", self.zip), ("b.tar.gz", self.tar)):
-            write(name, {**files, "/etc/evil": "evil"})
-            self.read(name)
-        self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["a.zip", "b.tar.gz", "handed_in"])
-
-    def test_links_are_refused(self):
-        secret = self.folder / "secret.cpp"
-        secret.write_text("solution")
-        link = self.handed_in / "a/gpt2/half.cpp"
-        link.parent.mkdir(parents=True)
-        link.symlink_to(secret)
-        self.refuses("a", "gpt2/half.cpp is a link")
-        (self.folder / "gpt2").mkdir()
-        shutil.copy(secret, self.folder / "gpt2/half.cpp")
-        (self.handed_in / "b").mkdir()
-        (self.handed_in / "b/gpt2").symlink_to(self.folder / "gpt2")
-        self.refuses("b", "gpt2/half.cpp is a link")
-        self.tar("c.tar.gz", {}, links=[("gpt2/half.cpp", str(secret))])
-        self.refuses("c.tar.gz", "is a link")
-        with zipfile.ZipFile(self.handed_in / "d.zip", "w") as archive:
-            entry = zipfile.ZipInfo("gpt2/half.cpp")
-            entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-            archive.writestr(entry, str(secret))
-        self.refuses("d.zip", "is a link")
-
-    def test_what_is_too_large_is_refused(self):
-        large = "x" * (submissions.MOST_BYTES_OF_A_FILE + 1)
-        self.zip("a.zip", {WANTED[0]: large})
-        self.tar("b.tar.gz", {WANTED[0]: large})
-        hand_in(self.handed_in / "c", **RIGHT)
-        (self.handed_in / "c" / WANTED[0]).write_text(large)
-        for name in ("a.zip", "b.tar.gz", "c"):
-            self.refuses(name, "is larger than")
-        most, submissions.MOST_BYTES_OF_AN_ARCHIVE = submissions.MOST_BYTES_OF_AN_ARCHIVE, 1 << 16
-        self.addCleanup(setattr, submissions, "MOST_BYTES_OF_AN_ARCHIVE", most)
-        self.tar("d.tar.gz", {"zeros": "0" * (1 << 20)})
-        self.refuses("d.tar.gz", "expands to more than")
-
-    def test_broken_archives_are_refused(self):
-        files = files_of(**RIGHT)
-        self.zip("a.zip", files)
-        self.tar("b.tar.gz", files)
-        for name in ("a.zip", "b.tar.gz"):
-            path = self.handed_in / name
-            for content in (b"", b"no archive", path.read_bytes()[:60]):
-                path.write_bytes(content)
-                self.refuses(name)
-
-    def test_two_submissions_of_one_student_are_refused(self):
-        hand_in(self.handed_in / "a", **RIGHT)
-        self.zip("a.zip", files_of(**RIGHT))
-        with self.assertRaisesRegex(Refused, "both of a"):
-            find_submissions(self.handed_in)
 
 
 class Grade(Folder):
@@ -188,6 +81,59 @@ class Grade(Folder):
         self.assertNotIn("01.1", changes)
         self.assertNotIn("carol", changes)
 
+    def test_of_a_class_of_forty_with_odd_ones_none_is_left_out(self):
+        files = files_of(**SOLUTION)
+        for n in range(28):
+            hand_in(self.handed_in / f"student {n}", **SOLUTION)
+        self.zip("grades.md.zip", files)
+        self.zip("backslash.ZIP", {path.replace("/", "\\"): text for path, text in files.items()}, "a\\b\\")
+        self.zip("Lee_7_assignsubmission_file_/homework.zip", files)
+        self.zip("=1+1.zip", {**files, "gpt2/half.cpp": files["gpt2/half.cpp"].replace("  return x / 2;", "\n" * 10**6)})
+        self.zip("<b>[me](www.x)\x1b[31m.zip", files_of(twice=SOLUTION["twice"]))
+        self.zip("lzma.zip", {"gpt2/half.cpp": "x" * 999}, method=zipfile.ZIP_LZMA)
+        lzma = (self.handed_in / "lzma.zip").read_bytes().replace(b"\x09\x04\x05\0]", b"\x09\x04\x05\0\xff")
+        for name, content in (("lzma.zip", lzma), ("empty.zip", b""), ("code.rar", b"Rar!\x1a\x07"), ("code.7z", b"7z\xbc\xaf"), ("cv.pdf", b"%PDF"),
+                              (os.fsdecode(b"\xe9.zip"), b"PK\3\4"), ("two.tgz", b""), ("two.zip", b"")):
+            (self.handed_in / name).write_bytes(content)
+        status, output = self.run_all()
+        self.assertEqual(status, 0, output)
+        self.assertNotIn("\x1b", output)
+        points = {student: document["points"] for student, document in self.grades().items() if not student.startswith("student ")}
+        self.assertEqual(points, {"_grades.md": 15, "backslash": 15, "Lee": 15, "=1+1": 10, "<b>[me](www.x)\\x1b[31m": 10, "lzma": 0, "empty": 0,
+                                  "code": 0, "cv.pdf": 0, "\u00e9": 0, "two": 0})
+        table = (self.folder / "handed_in.grades/grades.md").read_text()
+        self.assertEqual(table.count("| 15/15 | 15/15 |  |"), 31, table)
+        self.assertIn("| &lt;b&gt;\\[me\\](www\\.x)\\\\x1b\\[31m | 10/15 |", table)
+        for student, why in (("empty", "empty.zip is no archive, whatever its name: it is empty"), ("two", "two.tgz, two.zip are all of two"),
+                             ("cv.pdf", "cv.pdf has none of the files that are graded"), ("code", "code.7z, code.rar are all of code"), ("\u00e9", "\u00e9.zip cannot be read: File is not a zip file"),
+                             ("lzma", "lzma.zip has nothing that can be graded: gpt2/half.cpp cannot be read: ")):
+            self.assertIn(f"| {student} | 0/15 | 0/15 | not read, because {why}", table)
+            self.assertIn(f"\n    not read, because {why}", (self.folder / "handed_in.grades" / student / "report.md").read_text())
+        paths = (self.folder / "handed_in.grades").glob("*/grade.json")
+        status, rows = run_course(self.root, "export", "csv", *paths)
+        self.assertEqual((status, rows.count("\n"), "\n'=1+1,10,0,10" in rows.replace("\r", "")), (0, 1 + 28 + 11, True), rows)
+
+    def test_a_secret_once_used_is_not_forgotten(self):
+        hand_in(self.handed_in / "alice", **SOLUTION)
+        grades, file = self.folder / "handed_in.grades", self.folder / "secret"
+        grades.mkdir()
+        kept = []
+        for secret in ("", "a", "a"):
+            course = types.SimpleNamespace(secret=secret, seed=f"seed {len(kept)}")
+            remember(course, grades)
+            kept.append(course.seed)
+        self.assertEqual(kept, ["seed 0"] * 3)
+        self.assertNotIn('"a"', (grades / ".drawn.json").read_text())
+        file.write_text("b")
+        for command in ("grade-all", "regrade"):
+            (grades / "alice").mkdir(exist_ok=True)
+            (grades / "alice/grade.json").write_text("{}" if command == "grade-all" else '{"points": 1}')
+            for more, says in (([], "were made with a secret. Name its file with --secret-file"),
+                               ([f"--secret-file={file}"], "were made with another secret")):
+                status, output = run_course(self.root, command, self.handed_in, "--lessons=01", *more, *UNPROTECTED)
+                self.assertEqual(status, 2, output)
+                self.assertIn(says, output)
+
     def test_what_stands_outside_of_the_regions_is_left_behind(self):
         hand_in(self.handed_in / "alice", **RIGHT)
         path = self.handed_in / "alice/gpt2/twice.cpp"
@@ -240,6 +186,42 @@ class Grade(Folder):
         after = {"student": "a", "exercises": [row, {**row, "exercise": "01.3"}]}
         self.assertEqual(changes_between(before, after), ["| a | 01.3 | not graded | passed, 1/1 |",
                                                           "| a | 01.2 | passed, 1/1 | no longer there |"])
+
+
+class Texts(unittest.TestCase):
+    """What students write, on its way through the grader."""
+
+    def test_no_text_holds_the_grader(self):
+        tree = encoded(TREE)
+        regions = all_regions(tree)
+        for text in ("\n", " ", "\n ", "/*", '\\"', "\\'", "'", '// "a"\n', "[[", "(", "#\n", '"', "\t//", "a.", "0'"):
+            content = files_of(twice=text * (300_000 // len(text)))["gpt2/twice.cpp"].encode()
+            begin = time.process_time()
+            try:
+                judge.merged("gpt2/twice.cpp", TREE["gpt2/twice.cpp"], content, regions[:1])
+            except judge.Refused:
+                pass
+            similarity.own_text(tree, regions, {"gpt2/twice.cpp": content})
+            self.assertLess(time.process_time() - begin, 5, text)
+
+    def test_inputs_are_drawn_anew_with_each_hand_in(self):
+        grader, drawn = object.__new__(Grader), []
+        grader.judge = types.SimpleNamespace(grade=lambda number, content, *names: drawn.append(judge.Draw(number, *names).seed()) or ("passed", ""))
+        tree = encoded(TREE)
+
+        def draw(student="a", content=b"1", secret="s", seed="x"):
+            drawn.clear()
+            grade_one("", ["01"], HandedIn(student, {"gpt2/twice.cpp": content}), secret, grader, tree, "", seed)
+            return tuple(drawn)
+        each = [draw(), draw("b"), draw(content=b"2"), draw(secret=""), draw(seed="y")]
+        self.assertEqual((len(set(each)), draw()), (5, each[0]))
+
+    def test_a_report_shows_what_was_written_and_obeys_nothing(self):
+        evil = "<b>&amp; [me](javascript:1) ![x](http://y) www.z `c` *d* _e_ | \r# \x1b[1m\u202e"
+        self.assertEqual(cell(evil), r"&lt;b&gt;&amp;amp; \[me\](javascript:1) \!\[x\](http\://y) www\.z \`c\` \*d\* \_e\_ \| \\r# \\x1b\[1m\\u202e")
+        row = dict(exercise="01.1", title="T", points=0, of=1, verdict="failed", detail=f"first\r<script>\n{evil}")
+        report = markdown_report(dict(student="a", lessons=["01"], date="", revision="", unread="", points=0, of=1, exercises=[row]))
+        self.assertEqual(report.split("\n")[-3:], [r"    first\r<script>", "    " + evil.replace("\r", "\\r").replace("\x1b", "\\x1b").replace("\u202e", "\\u202e"), ""])
 
 
 if __name__ == "__main__":
