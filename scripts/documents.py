@@ -43,16 +43,22 @@ def shown(text):
 
 
 class Shown(io.TextIOWrapper):
-    """A stream that shows control characters."""
+    """A stream that shows control characters. Where it cannot be written to, it ends the script and says so."""
 
     def write(self, text):
-        return super().write(shown(text))
+        try:
+            return super().write(shown(text))
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # the rest would fail again
+            sys.exit(f"error: the output cannot be written: {error.strerror}.")
 
 
 def show_control_characters():
-    """From now on all that is printed goes through such streams. Where the locale has characters of one byte, the script starts
-    again: names of files and arguments are UTF-8."""
+    """From now on all that is printed goes through such streams, and Ctrl-C leaves no traceback. Where the locale has characters of
+    one byte, the script starts again: names of files and arguments are UTF-8."""
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.argv])
-    sys.stdout, sys.stderr = (Shown(stream.buffer, encoding="utf-8", line_buffering=True) for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (stream and Shown(stream.buffer, encoding="utf-8", line_buffering=True)  # None where it is closed
+                              for stream in (sys.stdout, sys.stderr))
+    sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)

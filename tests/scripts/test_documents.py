@@ -2,6 +2,7 @@
 reaches the terminal as a control character."""
 
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,15 @@ class Documents(unittest.TestCase):
                         self.assertEqual(done.returncode, 2, said)
                         self.assertTrue(done.stderr.startswith(b"error: "), said)
                         self.assertNotIn(b"\x1b", said)
+
+    def test_an_output_that_cannot_be_written_and_an_interrupt_are_no_traceback(self):
+        code = f"import os, sys; sys.path.insert(0, {str(SCRIPTS)!r}); import documents; documents.show_control_characters(); "
+        for shell, status, said in (("print(1)' >/dev/full", 1, b"error: the output cannot be written: No space left on device.\n"),
+                                    ("print(1)' >&-", 0, b""), ("os.kill(os.getpid(), 2)'", -signal.SIGINT, b"")):
+            with self.subTest(shell=shell):
+                done = subprocess.run(["bash", "-c", f"exec {sys.executable} -c '{code.replace(chr(39), chr(34))}{shell}"],
+                                      capture_output=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (status, said))
 
 
 if __name__ == "__main__":
