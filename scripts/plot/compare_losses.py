@@ -18,13 +18,13 @@ STYLES = [(svg.TICK, ""), (svg.RED, "7 5"), (svg.BLUE, "2 3"), (svg.GREEN, "9 3 
 
 
 def read(paths):
-    """{name of the run: losses}, named after their files."""
-    runs = {}
-    for path in paths:
+    """{name of the run: losses}, named after their files; with folders, where two files have one name."""
+    runs, names = {}, [path.stem for path in paths]
+    for path, name in zip(paths, names):
         losses = svg.read_json(path)["loss"]
         if not losses:
             raise ValueError(f"{path} has no losses")
-        runs[path.stem] = losses
+        runs[name if names.count(name) == 1 else str(path)] = losses
     return runs
 
 
@@ -86,13 +86,13 @@ def main(arguments):
         parser.error(f"--every={options.every} is no number of steps")
     try:
         runs = read(options.reports)
+        if options.plot:
+            svg.write_whole(options.plot, draw(runs))
     except (OSError, KeyError, TypeError, ValueError) as error:
         print(f"error: the reports cannot be compared ({error}).\n"
               "       A lesson writes one with --report=FILE.json.", file=sys.stderr)
         return 2
     print("\n".join(table(runs, options.every)))
-    if options.plot:
-        svg.write_whole(options.plot, draw(runs))
     return 0
 
 

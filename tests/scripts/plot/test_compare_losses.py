@@ -51,8 +51,14 @@ class CompareLosses(unittest.TestCase):
         words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
         self.assertTrue({"f32", "bf16", "tf32", "step"} <= set(words), words)
 
+    def test_two_files_of_one_name_are_two_runs(self):
+        first = self.write("report", {"loss": [4.0]})
+        (self.folder / "b").mkdir()
+        self.assertIn("% from", self.run_script(first, self.write("b/report", {"loss": [5.0]}))[1])
+
     def test_what_is_no_report_is_named(self):
         good = self.write("good", {"loss": [1.0]})
+        self.assertEqual(self.run_script(good, f"--plot={self.folder}/none/curves.svg")[:2], (2, ""))
         for bad in (self.write("empty", {"loss": []}), self.write("other", {"time": 1}), self.folder / "none.json"):
             status, _, err = self.run_script(good, bad)
             self.assertEqual(status, 2)
