@@ -15,6 +15,7 @@ can end with 0 and print what it likes, so neither proves anything.
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import secrets
@@ -27,9 +28,12 @@ import threading
 import time
 
 import sandbox_walls as walls
+from deadline import Deadline
 from exercise_tree import Refused
+from processes import processor_s
 
 FLOOD = 8  # a command is killed when it writes this many times the output that is kept
+DEEPEST = 100  # folders in one another that are looked into
 REASONS = {signal.SIGXCPU: "too much processor time", signal.SIGXFSZ: "too large a file"}
 
 # Ends if the caller has ended, joins the control groups, then becomes the command:
@@ -50,38 +54,6 @@ class Limits:
     writable_bytes: int = 256 << 20  # of all files together: a quarter in /dev/shm, the rest in /tmp
     output_bytes: int = 1 << 20     # kept of stdout and of stderr; FLOOD times as many, and the command is killed
     open_files: int = 512           # of each process
-
-
-def slowness():
-    """How many times longer than on an idle machine things take now, from 1 to 20; tests/run.sh measures the same."""
-    if "RANKWISE_SLOWNESS" in os.environ:
-        return float(os.environ["RANKWISE_SLOWNESS"])
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    for _ in range(800000):  # 30 ms on an idle machine
-        pass
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    shared = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(20.0, max(1.0, wall_s / 0.03, cpu_s / 0.03 * shared))
-
-
-class Deadline:
-    """One wall limit over several commands, in seconds of an idle machine; it counts from now on. When it seems to be over,
-    the machine is measured again: one that others have made slower meanwhile gives more time."""
-
-    def __init__(self, limit_s):
-        self.idle_s, self.slowness, self._began = limit_s, slowness(), time.monotonic()
-        self._over, self._lock = False, threading.Lock()
-
-    def left_s(self):
-        """Seconds of the clock until the end; 0 or less after it."""
-        with self._lock:  # several threads that measure at the same time would slow each other down
-            if self._left_s() <= 0 and not self._over:
-                self.slowness = max(self.slowness, slowness())
-                self._over = self._left_s() <= 0
-            return self._left_s()
-
-    def _left_s(self):
-        return self._began + self.idle_s * self.slowness - time.monotonic()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +123,7 @@ class Process:
         status = status if status >= 0 else 128 - status
         reason = self._why(status)
         if self._group:
+            self._box.deadline.count(self, self._processor_s())
             self._group.remove()
         if self._first is not None:
             os.close(self._first)
@@ -174,17 +147,21 @@ class Process:
 
     def _watch_limits(self):
         """Kills the command when its time is over, or when it has written too much into a folder on disk."""
-        pause_s = 0.1
-        while not self._ended.wait(max(0, min(pause_s, self._box.deadline.left_s()))):
-            if self._box.deadline.left_s() <= 0:
-                self.kill("timed out")
-                return
-            if self._box.writable:
+        try:
+            pause_s = 0.1
+            while not self._ended.wait(max(0, min(pause_s, self._box.deadline.left_s()))):
                 began = time.monotonic()
-                if used_bytes(self._box.writable) > self._box.limits.writable_bytes:
-                    self.kill("too many bytes written")
-                    return
+                self._box.deadline.count(self, self._processor_s())
+                if self._box.deadline.left_s() <= 0:
+                    return self.kill("timed out")
+                if self._box.writable and used_bytes(self._box.writable) > self._box.limits.writable_bytes:
+                    return self.kill("too many bytes written")
                 pause_s = max(0.1, 10 * (time.monotonic() - began))
+        except Exception as error:  # pylint: disable=broad-except  # what cannot be watched must not run
+            self.kill(f"not to be watched: {type(error).__name__}: {error}")
+
+    def _processor_s(self):
+        return self._group.processor_s() if self._group else processor_s(self.pid)
 
     def survivors(self):
         """The processes of this sandbox that still run: by namespace, control group or, without a sandbox, by mark."""
@@ -231,8 +208,8 @@ class Sandbox:
 
     @param tree        folder that is seen inside, read-only, and in which commands start.
     @param read_only   further files and folders that are seen inside.
-    @param writable    folder that is written and stays afterwards, None for none. On disk its size can only be watched.
-                       Where root grades it is given to user 65534, with all that is in it.
+    @param writable    empty folder that is written and stays afterwards, None for none. On disk its size can only be watched.
+                       Where root grades it is given to user 65534.
     @param protected   False: the commands run as the caller, with nothing but limits of each process (--no-sandbox).
     @failure Refused   if protection is wanted and this machine allows none, or if a folder cannot be seen inside.
     """
@@ -263,10 +240,14 @@ class Sandbox:
                 raise Refused(f"{path} is not readable for everybody, and root's sandbox runs as user {walls.GUEST}.\n"
                               f"Allow it: chmod o+rX {path}")
         if self.writable:
-            os.chown(self.writable, walls.GUEST, walls.GUEST)
-            for folder, folders, files in os.walk(self.writable):
-                for name in folders + files:
-                    os.lchown(os.path.join(folder, name), walls.GUEST, walls.GUEST)
+            folder = os.open(self.writable, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                # What is in it already may be written by another command meanwhile, and could be a link by then.
+                if os.fstat(folder).st_uid != walls.GUEST and os.listdir(folder):
+                    raise Refused(f"{self.writable} is not empty. Name an empty folder for what a sandbox writes")
+                os.fchown(folder, walls.GUEST, walls.GUEST)
+            finally:
+                os.close(folder)
 
     def start(self, command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=None,
               pass_fds=(), cwd=None):
@@ -349,15 +330,28 @@ class Sandbox:
         return data
 
 
-def used_bytes(folder):
-    """The bytes on disk of all files in a folder, as far as they can be counted while they change."""
+def used_bytes(name, parent=None, depth=0):
+    """The bytes on disk of all files in a folder, as far as they can be counted while they change. No link is followed. What
+    cannot be looked into is infinitely large."""
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):  # it was one a moment ago
+        return 0
+    except OSError:
+        return math.inf
     total = 0
-    for path, _, names in os.walk(folder, onerror=lambda _: None):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except OSError:
-                pass
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if is_folder:
+                    total += used_bytes(entry.name, folder, depth + 1) if depth < DEEPEST else math.inf
+    finally:
+        os.close(folder)
     return total
 
 

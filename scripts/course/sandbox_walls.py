@@ -23,7 +23,7 @@ PROCESSORS = "/sys/devices/system"  # where Open MPI counts cores
 # ---------------------------------------------------------------------------------------------------------------------
 
 class ControlGroup:
-    """One control group (version 2), or one for memory and one for processes (version 1), for one command."""
+    """One control group (version 2), or one each for memory, processes and processor time (version 1), for one command."""
 
     _numbers = itertools.count()
 
@@ -36,7 +36,7 @@ class ControlGroup:
                 folder = parent / f"rankwise-{os.getpid()}-{next(self._numbers)}"
                 folder.mkdir()
                 self.folders.append(folder)
-            self.memory, self.pids = self.folders[0], self.folders[-1]
+            self.memory, self.pids, self.time = self.folders if len(self.folders) == 3 else self.folders * 3
             (self.memory / ("memory.max" if version_2 else "memory.limit_in_bytes")).write_text(str(memory))
             swap = self.memory / ("memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
             if swap.exists():
@@ -55,6 +55,12 @@ class ControlGroup:
         """The processes that are in it; none once it is removed."""
         files = [folder / "cgroup.procs" for folder in self.folders if folder.exists()]
         return {int(line) for file in files for line in file.read_text().split()}
+
+    def processor_s(self):
+        """Processor seconds of all its processes, of those that have ended, too."""
+        if self.time == self.memory:
+            return _event(self.time / "cpu.stat", "usage_usec") / 1e6
+        return int((self.time / "cpuacct.usage").read_text()) / 1e9
 
     def excess(self):
         """Which limit was met: "too much memory", "too many processes" or ""."""
@@ -79,7 +85,7 @@ def _event(path, name):
 
 
 def _candidates():
-    """Pairs of folders (memory, processes) below which a group may be allowed; the same folder twice in version 2."""
+    """Triples of folders (memory, processes, processor time) below which a group may be allowed; thrice the same in version 2."""
     mount = pathlib.Path("/sys/fs/cgroup")
     try:
         lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
@@ -89,14 +95,15 @@ def _candidates():
     for line in lines:
         _, names, path = line.split(":", 2)
         mine.update((name, path.lstrip("/")) for name in names.split(","))
-    if "memory" in mine and "pids" in mine:
-        yield mount / "memory" / mine["memory"], mount / "pids" / mine["pids"]
-        yield mount / "memory", mount / "pids"
+    names = ("memory", "pids", "cpuacct")
+    if all(name in mine for name in names):
+        yield tuple(mount / name / mine[name] for name in names)
+        yield tuple(mount / name for name in names)
     elif "" in mine:
         own = mount / mine[""]
         for folder in (own, own.parent):
             if folder == mount or mount in folder.parents:
-                yield folder, folder
+                yield folder, folder, folder
 
 
 def _remove_forgotten(parents):
@@ -111,7 +118,7 @@ def _remove_forgotten(parents):
 
 @functools.lru_cache(None)
 def control_groups():
-    """The pair of folders below which control groups can be made, or None."""
+    """The folders below which control groups can be made, or None."""
     for parents in _candidates():
         try:
             _remove_forgotten(parents)

@@ -21,6 +21,8 @@
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 namespace {
 
@@ -44,6 +46,40 @@ int fork_bomb(const std::string&)
     if (refused) std::printf("refused after %d\n", i);
   }
   return refused ? 1 : 0;
+}
+
+/// More processes that compute than there are processors.
+int spin_together(const std::string&)
+{
+  for (int i = 0; i < 40; ++i)
+    if (fork() == 0)
+      for (volatile long j = 0;; ++j) {
+      }
+  for (;;) pause();
+}
+
+/// The same load of processes that end at once, and of which nobody takes note.
+int short_lives(const std::string&)
+{
+  std::signal(SIGCHLD, SIG_IGN);
+  for (int i = 0; i < 5; ++i) static_cast<void>(fork());
+  for (;;)
+    if (fork() == 0) {
+      for (volatile long j = 0; j < 1000000; ++j) {
+      }
+      _exit(0);
+    } else {
+      wait(nullptr);  // until there is none; but their time is nobody's
+    }
+}
+
+/// Folders in one another, deeper than a program may have files open.
+int nest(const std::string& folder)
+{
+  int made = chdir(folder.c_str());
+  for (int i = 0; i < 1500; ++i) made += mkdir("d", 0755) + chdir("d");
+  for (;;) pause();
+  return made;
 }
 
 /// Several processes that stay below the limit one by one.
@@ -218,6 +254,7 @@ const std::map<std::string, std::function<int(const std::string&)>> attempts = {
     {"kill_all", kill_all},
     {"large_file", large_file},
     {"loopback", loopback},
+    {"nest", nest},
     {"new_user_namespace", [](const std::string&) { return report(unshare(CLONE_NEWUSER)); }},
     {"open_files", open_files},
     {"ptrace",
@@ -225,7 +262,9 @@ const std::map<std::string, std::function<int(const std::string&)>> attempts = {
     {"push_into_terminal", push_into_terminal},
     {"read", read_file},
     {"signal", [](const std::string& number) { return std::raise(std::stoi(number)); }},
+    {"short_lives", short_lives},
     {"spin", spin},
+    {"spin_together", spin_together},
     {"user", user},
     {"write", write_file},
 };

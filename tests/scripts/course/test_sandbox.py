@@ -216,6 +216,23 @@ class Machines(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Refused, r"chmod o\+rX"):
             Sandbox(folder)
 
+    @unittest.skipIf(os.getuid() != 0 or WORKS is not True, "only root gives folders away")
+    def test_only_the_folder_itself_is_given_away(self):
+        with tempfile.TemporaryDirectory() as outside, tempfile.TemporaryDirectory() as holder:
+            folder, other, victim = pathlib.Path(holder, "folder"), pathlib.Path(holder, "other"), pathlib.Path(outside, "victim")
+            for made in (folder, other):
+                made.mkdir()
+            victim.touch()
+            Sandbox("/usr", writable=folder)
+            os.link(victim, folder / "mine")  # what another command of the same folder could have put there since
+            os.symlink(outside, folder / "link")
+            Sandbox("/usr", writable=folder)
+            self.assertEqual([os.lstat(path).st_uid for path in (folder, victim, folder / "link")], [65534, 0, 0])
+            os.link(victim, other / "mine")
+            with self.assertRaisesRegex(Refused, "other is not empty. Name an empty folder"):
+                Sandbox("/usr", writable=other)
+            self.assertEqual(os.stat(outside).st_uid, 0)
+
     @unittest.skipIf(os.getuid() != 0, "only root can become another user")
     def test_another_user_than_root(self):
         python = next((path for path in ("/usr/bin/python3", "/usr/local/bin/python3") if os.path.exists(path)), None)

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Tests scripts/course/sandbox.py: each limit is reached."""
 
+import os
+import pathlib
+import subprocess
 import tempfile
 import time
 import unittest
 import unittest.mock
 
 from sandbox_attempts import COMPILER, WORKS, SandboxTest, alive, sandbox_walls
-from sandbox import Deadline, used_bytes
+from deadline import Deadline
+from sandbox import Limits, Sandbox, used_bytes
 
 # Twice as many types at each depth: a compiler that meets it needs memory and time without end.
 ENDLESS_TYPES = b"""
@@ -108,13 +112,47 @@ class Limited(SandboxTest):
         self.assertEqual(box.run(["sleep", "30"]).reason, "timed out")
 
     def test_a_machine_that_becomes_slower_gives_more_time(self):
-        with unittest.mock.patch("sandbox.slowness", side_effect=[1, 100, 50]):
+        with unittest.mock.patch("deadline.slowness", return_value=1), unittest.mock.patch("deadline.machine_s") as machine_s:
+            machine_s.return_value = 100
             deadline = Deadline(0.01)
             time.sleep(0.02)
-            self.assertGreater(deadline.left_s(), 0)  # 1 s in place of 0.01
-            deadline.idle_s = 0.0001
-            self.assertLessEqual(deadline.left_s(), 0)
-            self.assertLessEqual(deadline.left_s(), 0)  # without another measurement: it stays over
+            self.assertLess(deadline.left_s(), 0)
+            machine_s.return_value = 107 + 0.1 * os.cpu_count()
+            deadline.count("a command", 7)
+            self.assertGreater(deadline.left_s(), 0)  # others have used 0.1 s of each processor
+            deadline.count("another one", 7)
+            self.assertLess(deadline.left_s(), 0)
+            machine_s.return_value = 1e9
+            self.assertLess(deadline.left_s(), 0.2)  # 20 times the time, whatever others use
+
+    def test_own_load_gives_no_time(self):
+        for lives in ("spin_together", "short_lives"):
+            with unittest.mock.patch("deadline.slowness", return_value=1):
+                deadline = Deadline(1)
+            done = Sandbox(self.tree, Limits(processes=100), deadline, [self.made]).run([self.program, lives])
+            self.assertEqual(done.reason, "timed out")
+            if "control groups" in done.protection:  # elsewhere processes that have ended are not counted
+                self.assertGreater(deadline.used_s(), 0.1)
+                self.assertLess(deadline.used_s(), 3 * os.cpu_count())
+
+    def test_what_cannot_be_watched_is_ended(self):
+        with tempfile.TemporaryDirectory(dir=self.files) as folder, unittest.mock.patch("sandbox.used_bytes", side_effect=KeyError("x")):
+            done = self.sandbox(writable=folder).run(["sleep", "1000"])
+        self.assertEqual(done.reason, "not to be watched: KeyError: 'x'")
+
+    def test_folders_in_one_another(self):
+        folder = tempfile.mkdtemp(dir=self.files)
+        self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=True)  # deeper than Python's own walk
+        done = self.sandbox(writable=folder, read_only=[self.made]).run([self.program, "nest", folder])
+        self.assertEqual(done.reason, "too many bytes written")
+
+    def test_used_bytes_follows_no_link(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as outside:
+            pathlib.Path(outside, "large").write_bytes(bytes(1 << 20))
+            os.symlink(outside, f"{folder}/link")
+            os.mkfifo(f"{folder}/pipe")
+            self.assertLess(used_bytes(folder), 1 << 20)
+            self.assertEqual(used_bytes(f"{folder}/gone"), 0)
 
     def test_endless_types(self):
         box = self.sandbox(limit_s=10, limits={"memory": 300 << 20})

@@ -1,0 +1,77 @@
+"""What the processes of a job do, as the kernel tells in /proc. Where there is none they seem to do nothing."""
+
+import os
+import re
+import time
+
+ASLEEP = re.compile(rb"^State:\s+([^RD])(?s:.*)^voluntary_ctxt_switches:\s+(\d+)\nnonvoluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # it has just ended
+        return b""
+
+
+def family_of(process_ids):
+    """The threads of processes and of their descendants: (process, names of its threads)."""
+    todo = [str(process) for process in process_ids]
+    while todo:
+        process = todo.pop()
+        try:
+            threads = os.listdir(f"/proc/{process}/task")
+        except OSError:
+            continue
+        yield process, threads
+        for thread in threads:
+            todo += _read(f"/proc/{process}/task/{thread}/children").decode().split()
+
+
+def sleep_of(process_ids):
+    """How often each thread has fallen asleep so far; None while one is awake, or would be if a processor were free."""
+    counts = {}
+    for process, threads in family_of(process_ids):
+        for thread in threads:
+            status = _read(f"/proc/{process}/task/{thread}/status")
+            asleep = ASLEEP.search(status)
+            if status and not asleep:
+                return None
+            counts[process, thread] = asleep and asleep.groups()
+    return counts
+
+
+class Stillness:
+    """Whether no thread of a job has run for a while. A thread that has no processor only because others have it is awake."""
+
+    def __init__(self, process_ids, seconds):
+        self.process_ids, self.seconds = list(process_ids), seconds
+        self._sleep, self._since, self._looked = None, 0.0, 0.0
+
+    def interrupt(self):
+        """What was seen so far does not count."""
+        self._sleep = None
+
+    def lasts(self):
+        """Looks, though not at each call."""
+        now = time.monotonic()
+        if self._sleep is not None and now - self._looked < self.seconds / 5:
+            return False
+        self._looked, before, self._sleep = now, self._sleep, sleep_of(self.process_ids)
+        if before is None or self._sleep != before:
+            self._since = now
+        return self._sleep is not None and now - self._since > self.seconds
+
+
+def processor_s(process_id):
+    """Processor seconds of a process and its descendants, and of those that have ended if somebody has waited for them."""
+    stats = [_read(f"/proc/{process}/stat").rpartition(b")")[2].split() for process, _ in family_of([process_id])]
+    return sum(int(field) for stat in stats for field in stat[11:15]) / TICKS
+
+
+def machine_s():
+    """Seconds that the processors of the machine have worked, or were taken from it."""
+    fields = _read("/proc/stat").split(b"\n")[0].split()[1:9]
+    return sum(int(field) for number, field in enumerate(fields) if number not in (3, 4)) / TICKS  # but idle, and idle for a disk
