@@ -53,9 +53,7 @@ class Case:
     inputs: dict
     about: str
     ranks: int = 0        # 0: one process without MPI
-    options: list = None  # of a lesson's program; then there are no inputs. {folder} is where the run may write
-    then: object = None   # a Case of the same program, which runs after this one in the same folder
-    own: bool = True      # whether the student's program runs it; if not, the reference, on what that has written
+    options: list = None  # of a lesson's program; then there are no inputs. {folder} has what `needs` makes
 
     @property
     def text(self):
@@ -73,7 +71,8 @@ class Judged:
     near: dict = dataclasses.field(default_factory=dict)  # tolerance by name of the output, relative to its largest value
     explain: object = None                      # function(case, rank, name, expected, got) -> text or None
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
-    traffic: str = "pairs"                      # what is compared: of each pair of ranks, "sums" over all, or sums and "steps"
+    traffic: str = "pairs"                      # what is compared: of each pair of ranks, or "sums" over all
+    steps: object = None                        # function(ranks): how many messages may come one after the other; None: any
     delay_s: float = 0                          # of every message; 0: until its receiver waits
     without: tuple = ()                         # what the program is linked without: parts of names of objects and libraries
     needs: tuple = ()                           # further programs of the reference; "prepare" makes {folder}/text.h5
@@ -126,16 +125,15 @@ def groups_of(cases):
 def judge(runner, judged, program, draw, deadline):
     """(verdict, detail) of one exercise. `program` is the student's."""
     for cases in groups_of(judged.cases(draw)):
-        references = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
-        for _, expected in references:
-            if expected.reason != "ended" or any("outputs" not in answer for answers in expected.outputs for answer in answers):
-                raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n"
-                              + expected.text[-2000:])
-        # A job of the student's that did not end is the last one, and fails here.
-        for (_, expected), (of_job, got) in zip(references, runner.run(judged, program, cases, True, deadline)):
-            verdict, detail = compare(judged, of_job, expected, got)
-            if verdict != "passed":
-                return verdict, detail
+        expected = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
+        if expected.reason != "ended" or any("outputs" not in answer for answers in expected.outputs for answer in answers):
+            raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n" + expected.text[-2000:])
+        try:
+            verdict, detail = compare(judged, cases, expected, runner.run(judged, program, cases, True, deadline))
+        except Exception as error:  # pylint: disable=broad-except  # what a program did to its judge is its own verdict
+            verdict, detail = "failed", f"{cases[0].text}: the judge could not go on: {type(error).__name__}: {error}"
+        if verdict != "passed":
+            return verdict, detail
     return "passed", ""
 
 
@@ -227,9 +225,8 @@ class Judge:
                 program, why = make_program(self.workshop, judged, folder, region.path, text, deadline, self.protected)
 
             # The program sees itself and what it may write.
-            def box_of(shown, writable, limit):
-                seen = [shown, *self.workshop.libraries()]
-                return Sandbox(folder / "made", LIMITS, limit, seen, writable, self.protected)
+            def box_of(seen, limit):
+                return Sandbox(folder / "made", LIMITS, limit, [*seen, *self.workshop.libraries()], protected=self.protected)
             if program is None:
                 return [("timed out" if "timed out" in why else "does not compile", why)]
             runner, verdicts = Runner(self.workshop, box_of), []

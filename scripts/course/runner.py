@@ -1,17 +1,19 @@
 """Runs programs for the judge: of the reference, or of a student in a sandbox; their messages go through the hub."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import random
-import stat
 import subprocess
 import tempfile
 
-from hub import Hub, work_of
+from hub import Hub
 
-LARGEST_REPORT = 4 << 20  # bytes
+LARGEST_REPORT, LARGEST_TEXT = 4 << 20, 1 << 20  # bytes that are read of what a program wrote
+# Becomes a command, and prints after it what the command has written into the file $0, in one line.
+WITH_REPORT = '"$@"; status=$?; if [ -f "$0" ]; then printf "\nREPORT "; tr -d "\n" <"$0"; fi; exit $status'
 
 
 @dataclasses.dataclass
@@ -25,53 +27,43 @@ class Answer:
     report: dict = None   # of a lesson's program
 
 
-def read_answer(line):
-    """The JSON object of a line that a driver wrote, or that somebody forged; None if there is none."""
-    if not line.startswith("ANSWER "):
-        return None
+def parsed(text):
+    """The JSON object that a program wrote, or that somebody forged; None if it is none. A number that no double holds is
+    infinite."""
     try:
-        document = json.loads(line[7:])
+        document = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits))
     except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def read_report(path):
-    """The report that a run left; None if there is none. It may be anything: a link, a pipe, no JSON."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
         return None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        try:
-            document = json.loads(file.read(LARGEST_REPORT))
-        except (ValueError, RecursionError):
-            return None
     return document if isinstance(document, dict) else None
 
 
+def read_answers(text):
+    """The objects that a driver answered; an empty one in place of what is none."""
+    return [parsed(line[7:]) or {} for line in text.split("\n") if line.startswith("ANSWER ")]
+
+
+def read_report(file):
+    """The report that WITH_REPORT has added to what a program printed; None if there is none."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - LARGEST_REPORT))
+    return parsed(file.read().rpartition(b"\nREPORT ")[2])
+
+
 class Runner:
-    """Runs programs, of the reference or of a student; a student's in a sandbox."""
+    """Runs programs, of the reference or of a student; a student's in a sandbox.
+
+    @param box_of  box_of(seen, deadline) is a new sandbox in which a program sees these files and folders.
+    """
 
     def __init__(self, workshop, box_of):
         self.workshop, self.box_of = workshop, box_of
 
     def run(self, judged, program, cases, sandboxed, deadline):
-        """Runs cases that have the same number of ranks, in one job; and one more for each that follows.
-
-        @return  (cases, their answer) of each job.
-        """
-        jobs = []
+        """Runs cases that have the same number of ranks, in one job."""
         with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
             if "prepare" in judged.needs:
                 self._prepare(folder)
-            while cases and all(answer.reason == "ended" for _, answer in jobs):
-                of_job = program if cases[0].own else self.workshop.path(judged.target)
-                jobs.append((cases, self._job(judged, of_job, cases, sandboxed, deadline, folder)))
-                cases = [case.then for case in cases if case.then]
-        return jobs
+            return self._job(judged, program, cases, sandboxed, deadline, folder)
 
     def _prepare(self, folder):
         """A short text, {folder}/text.h5: the validation split of the embedded one takes long without optimization."""
@@ -81,45 +73,47 @@ class Runner:
                        capture_output=True)
 
     def _job(self, judged, program, cases, sandboxed, deadline, folder):
-        """One job, which may write in the folder."""
+        """One job. A student's ranks see the folder, and have none that another one could read what they write in."""
         ranks = cases[0].ranks
         lines = "".join(json.dumps(case.inputs) + "\n" for case in cases).encode()
-        hub = Hub(ranks, judged.delay_s) if ranks else None
-        report = pathlib.Path(folder) / "report.json"
-        report.unlink(missing_ok=True)
-        processes, files = [], []
-        for r in range(max(ranks, 1)):
-            environment = {"OMP_NUM_THREADS": "2" if not ranks else "1", "OPENBLAS_NUM_THREADS": "1"}
-            words, descriptors = [str(program), judged.number], ()
-            if cases[0].options:
-                words[1:] = [*(option.format(folder=folder) for option in cases[0].options), f"--report={report}"]
-            if hub:
-                descriptors = (hub.descriptor(r),)
-                environment |= {"RANKWISE_HUB": hub.variable(r), "LD_PRELOAD": str(self.workshop.path("hub_mpi"))}
-            files.append(tempfile.TemporaryFile())
-            stdin = tempfile.TemporaryFile()
-            stdin.write(lines)
-            stdin.seek(0)
-            box = self.box_of(program, folder, deadline) if sandboxed else Unboxed(deadline)
-            processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
-                                       pass_fds=descriptors, env=environment))
-        reason, outcome = "ended", None
-        if hub:
+        hub = Hub(ranks, judged.delay_s, judged.steps is not None) if ranks else None
+        box = self.box_of([program, folder], deadline) if sandboxed else Unboxed(deadline)
+        report = "/tmp/report.json" if box.protected else f"{folder}/report.json"
+        with contextlib.ExitStack() as stack:
+            processes, files = [], []
+            for r in range(max(ranks, 1)):
+                environment = {"OMP_NUM_THREADS": "2" if not ranks else "1", "OPENBLAS_NUM_THREADS": "1"}
+                words, descriptors = [str(program), judged.number], ()
+                if cases[0].options:
+                    words[1:] = [*(option.format(folder=folder) for option in cases[0].options), f"--report={report}"]
+                    words = words if r else ["sh", "-c", WITH_REPORT, report, *words]
+                if hub:
+                    descriptors = (hub.descriptor(r),)
+                    environment |= {"RANKWISE_HUB": hub.variable(r), "LD_PRELOAD": str(self.workshop.path("hub_mpi"))}
+                files.append(stack.enter_context(tempfile.TemporaryFile()))
+                stdin = stack.enter_context(tempfile.TemporaryFile())
+                stdin.write(lines)
+                stdin.seek(0)
+                processes.append(stack.enter_context(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
+                                                               pass_fds=descriptors, env=environment)))
             outcome = hub.run(lambda r: processes[r].poll() is None, deadline.left_s,
-                              lambda: work_of(process.pid for process in processes))
-            if outcome.verdict != "ended":
-                reason = outcome.verdict
-                for process in processes:
-                    process.kill()
-        for process in processes:
-            ended = process.wait().reason
-            reason = ended if reason == "ended" else reason
-        texts = []
-        for file in files:
-            file.seek(0)
-            texts.append(file.read(1 << 20).decode(errors="replace"))
-        answers = [[answer for answer in map(read_answer, text.split("\n")) if answer is not None] for text in texts]
-        return Answer(answers, outcome, reason, "\n".join(texts), read_report(report))
+                              [process.pid for process in processes]) if hub else None
+            return answer_of(processes, files, outcome)
+
+
+def answer_of(processes, files, outcome):
+    """What a job answered, once the hub has served it."""
+    reason = outcome.verdict if outcome else "ended"
+    for process in processes:
+        if reason != "ended":
+            process.kill()
+        ended = process.wait().reason
+        reason = ended if reason == "ended" else reason
+    texts = []
+    for file in files:
+        file.seek(0)
+        texts.append(file.read(LARGEST_TEXT).decode(errors="replace"))
+    return Answer([read_answers(text) for text in texts], outcome, reason, "\n".join(texts), read_report(files[0]))
 
 
 class Process:
@@ -128,6 +122,13 @@ class Process:
     def __init__(self, deadline, words, **settings):
         self.deadline, self.process = deadline, subprocess.Popen(words, start_new_session=True, **settings)
         self.pid, self.poll, self.kill = self.process.pid, self.process.poll, self.process.kill
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.process.wait()
 
     def wait(self):
         """Waits for its end."""
@@ -149,6 +150,8 @@ class Ended:
 
 class Unboxed:
     """Where the reference runs: in no sandbox."""
+
+    protected = False
 
     def __init__(self, deadline):
         self.deadline = deadline

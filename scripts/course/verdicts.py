@@ -53,24 +53,19 @@ def most_of_a_rank(messages):
     return max(sent.values(), default=0)
 
 
-def sums_difference(judged, expected, got):
-    """The same where another order of messages is right too: over all ranks, and how many come one after the other."""
+def sums_difference(expected, got):
+    """The same where another order of messages is right too: over all ranks."""
     wanted, sent = sum_of_traffic(expected.messages), sum_of_traffic(got.messages)
     if wanted[1] != sent[1] or wanted[0] < sent[0]:
         return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
     most, allowed = most_of_a_rank(got.messages), most_of_a_rank(expected.messages)
     if most > 1.25 * allowed:  # which rank sends a remainder may differ
         return f"one rank sent {most:,} bytes; no rank needs to send more than about {allowed:,}"
-    if judged.traffic == "steps" and got.steps > expected.steps:
-        return f"{got.steps} messages are sent one after the other; {expected.steps} steps are enough"
     return ""
 
 
-def traffic_difference(judged, expected, got):
+def pairs_difference(expected, got):
     """The first pair of ranks between which something else was sent, as a sentence; empty if there is none."""
-    if judged.traffic != "pairs":
-        return sums_difference(judged, expected, got)
-    expected, got = expected.messages, got.messages
     for pair in sorted(set(expected) | set(got)):
         wanted, sent = expected.get(pair, [0, 0]), got.get(pair, [0, 0])
         if wanted != sent:
@@ -79,9 +74,27 @@ def traffic_difference(judged, expected, got):
     return ""
 
 
+def steps_difference(judged, cases, expected, got):
+    """The first case in which more messages came one after the other than its page allows, or than with the reference."""
+    for case, most, steps in zip(cases, expected.steps, got.steps):
+        if steps > (allowed := max(most, judged.steps(case.ranks))):
+            return (f"{case.text}: {steps} messages are sent one after the other; {allowed} steps are enough, "
+                    "if in each of them every rank sends one and receives one")
+    return ""
+
+
+def traffic_difference(judged, cases, expected, got):
+    """What was sent otherwise than by the reference, as a sentence; empty if nothing was."""
+    if judged.traffic == "pairs":
+        found = pairs_difference(expected.messages, got.messages)
+    else:
+        found = sums_difference(expected, got)
+    return found or (steps_difference(judged, cases, expected, got) if judged.steps else "")
+
+
 def without_answers(text):
     """What a program printed for people, its end."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "# --"))]
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "REPORT ", "# --"))]
     return "\n".join(lines[-8:])[-1500:]
 
 
@@ -98,11 +111,14 @@ def compare(judged, cases, expected, got):
         return "timed out", f"{where}: the time was over"
     if got.reason == "deadlock":
         return "failed", f"{where}: all ranks wait for ever\n{got.outcome.detail}"
+    if got.reason == "aborted":
+        return "failed", f"{where}: {got.outcome.detail}\n{without_answers(got.text)}"
+    how = "" if got.reason == "ended" else f" ({got.reason})"
     if got.report is not None or expected.report is not None:
         answer = {name: (got.report or {}).get(name) for name in judged.fields}
         wanted = {name: expected.report.get(name) for name in judged.fields}
         if got.report is None:
-            return "failed", f"{where}: the program ended without a report\n{without_answers(got.text)}"
+            return "failed", f"{where}: the program ended without a report{how}\n{without_answers(got.text)}"
         if found := first_difference(wanted, answer, judged.near):
             first = got.report.get("first_difference")
             text = f"\nthe first tensor that differs from a run on one device: {str(first)[:500]}" if first else ""
@@ -111,20 +127,19 @@ def compare(judged, cases, expected, got):
         for rank, answers in enumerate(got.outputs):
             rank_text = f"rank {rank}: " if len(got.outputs) > 1 else ""
             if len(answers) <= c or "error" in answers[c]:
-                why = answers[c]["error"] if len(answers) > c else f"the program ended before it answered\n{without_answers(got.text)}"
-                return "failed", f"{case.text}\n{rank_text}{why}"
+                ended = f"the program ended before it answered{how}\n{without_answers(got.text)}"
+                why = answers[c]["error"] if len(answers) > c else ended
+                return "failed", f"{case.text}\n{rank_text}{str(why)[:2000]}"
             if "outputs" not in answers[c]:
                 return "failed", f"{case.text}\n{rank_text}the program gave no outputs"
             wanted = expected.outputs[rank][c]["outputs"]
             if found := first_difference(wanted, answers[c]["outputs"], judged.near):
                 return "failed", f"{case.text}\n{rank_text}{said(judged, case, rank, found)}"
     if got.outcome is not None:
-        if got.outcome.verdict != "ended":
-            return "failed", f"{where}: {got.outcome.detail}\n{without_answers(got.text)}"
         if got.outcome.unreceived:
             sender, receiver, size = got.outcome.unreceived[0]
             return "failed", f"{where}: no rank received a message of {size:,} bytes from rank {sender} to rank {receiver}"
-        if difference := traffic_difference(judged, expected.outcome, got.outcome):
+        if difference := traffic_difference(judged, cases, expected.outcome, got.outcome):
             return "failed", f"{where}\n{difference}"
         if more := dict(got.outcome.collectives - expected.outcome.collectives):
             return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
@@ -142,6 +157,6 @@ def said(judged, case, rank, found):
     """A difference in words, with the exercise's own explanation where it has one, and its hint."""
     place, expected, got = found
     text = f"{place}: got {brief(got)}, expected {brief(expected)}"
-    finite = not isinstance(got, float) or math.isfinite(got)
-    own = judged.explain(case, rank, place, expected, got) if judged.explain and finite else None
+    usual = not isinstance(got, float) or math.isfinite(got)
+    own = judged.explain(case, rank, place, expected, got) if judged.explain and usual else None
     return "\n".join(line for line in (text, own, judged.hint and f"hint: {judged.hint}") if line)

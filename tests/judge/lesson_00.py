@@ -11,6 +11,14 @@ def communicators(draw, ranks):
     return COMMUNICATORS if ranks > 2 else COMMUNICATORS[:ranks]
 
 
+def along_a_tree(ranks):
+    return (ranks - 1).bit_length()
+
+
+def around_a_ring(ranks):
+    return 2 * (ranks - 1)
+
+
 def which_ranks(case, rank, place, expected, got):
     """Each rank's part of a sum has four bits of its own, so a wrong sum tells which ranks are in it."""
     if not place.startswith("values[") or not isinstance(got, float) or got < 1 or got != int(got):
@@ -44,7 +52,7 @@ def letters(draw):
                            ranks=ranks)
 
 
-@exercise("00.4", traffic="steps", explain=which_ranks, without=LIBRARY,
+@exercise("00.4", traffic="sums", steps=along_a_tree, explain=which_ranks, without=LIBRARY,
           hint="count the ranks from the root; in each step those that have the values double")
 def broadcast(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
@@ -55,7 +63,7 @@ def broadcast(draw):
                    ranks=ranks)
 
 
-@exercise("00.5", traffic="sums", explain=which_ranks, without=LIBRARY,
+@exercise("00.5", traffic="sums", steps=around_a_ring, explain=which_ranks, without=LIBRARY,
           hint="do the table of the page for three ranks and four elements")
 def ring_sum(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):

@@ -17,7 +17,7 @@ All meet(MPI_Comm comm, const char* call, std::span<const std::byte> own)
 {
   All all;
   Request* request = connection().meet(of(comm), call, own, [&all](const All& data) { all = data; });
-  connection().wait([request] { return request->done; }, call);
+  connection().wait([request] { return request->done; }, request->what);
   delete request;
   return all;
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <unistd.h>
@@ -42,14 +43,24 @@ bool matches(const Message& message, const Communicator& from, int source, int t
          (tag == MPI_ANY_TAG || message.tag == tag);
 }
 
-std::string name_of(const char* call, const char* direction, int peer, int tag)
+bool overlap(std::span<const std::byte> one, std::span<const std::byte> other)
 {
-  std::string text = std::string(call) + direction;
-  text += peer == MPI_ANY_SOURCE ? "any rank" : "rank " + std::to_string(peer);
-  return tag == MPI_ANY_TAG ? text : text + ", tag " + std::to_string(tag);
+  return !one.empty() && !other.empty() && one.data() < other.data() + other.size() &&
+         other.data() < one.data() + one.size();
+}
+
+std::string call_and_tag(const char* call, int tag)
+{
+  return std::string(" (") + call + (tag == MPI_ANY_TAG ? ")" : ", tag " + std::to_string(tag) + ")");
 }
 
 }  // namespace
+
+std::string message_of(int source, const char* call, int tag)
+{
+  return "a message of " + (source == MPI_ANY_SOURCE ? "any rank" : "rank " + std::to_string(source)) +
+         call_and_tag(call, tag);
+}
 
 int Communicator::rank_of(int in_job) const
 {
@@ -88,9 +99,13 @@ Request* Connection::send(const Communicator& to, std::span<const std::byte> dat
                           const char* call)
 {
   const int peer = to.members.at(static_cast<std::size_t>(rank));
-  auto* request = new Request{.tag = tag, .communicator = &to, .what = name_of(call, " to ", peer, tag)};
+  auto* request = new Request{.tag = tag,
+                              .communicator = &to,
+                              .sent = data,
+                              .what = "rank " + std::to_string(peer) + " to receive" + call_and_tag(call, tag)};
   {
     const std::lock_guard lock(mutex_);
+    for (const Request* receive : posted_) check_apart(*receive, *request);
     request->number = ++numbers_;
     sent_.push_back(request);
   }
@@ -102,12 +117,10 @@ Request* Connection::receive(const Communicator& from, std::span<std::byte> buff
                              const char* call)
 {
   const int source = rank == MPI_ANY_SOURCE ? rank : from.members.at(static_cast<std::size_t>(rank));
-  auto* request = new Request{.source = source,
-                              .tag = tag,
-                              .communicator = &from,
-                              .buffer = buffer,
-                              .what = name_of(call, " from ", source, tag)};
+  auto* request = new Request{
+      .source = source, .tag = tag, .communicator = &from, .buffer = buffer, .what = message_of(source, call, tag)};
   std::unique_lock lock(mutex_);
+  for (const Request* sent : sent_) check_apart(*request, *sent);
   const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
                                   [&](const Message& message) { return matches(message, from, source, tag); });
   if (found == unexpected_.end()) {
@@ -124,7 +137,8 @@ Request* Connection::receive(const Communicator& from, std::span<std::byte> buff
 Request* Connection::meet(Communicator& members, const char* call, std::span<const std::byte> data,
                           std::function<void(const std::vector<std::vector<std::byte>>&)> finish)
 {
-  auto* request = new Request{.communicator = &members, .finish = std::move(finish), .what = call};
+  auto* request = new Request{
+      .communicator = &members, .finish = std::move(finish), .what = std::string("all others (") + call + ")"};
   {
     const std::lock_guard lock(mutex_);
     request->number = ++members.calls;
@@ -148,9 +162,32 @@ void Connection::wait(const std::function<bool()>& done, const std::string& what
   std::unique_lock lock(mutex_);
   if (done()) return;
   const auto text = std::as_bytes(std::span(what));
-  write({Kind::blocked, 0, 0, 0, thread, text.size()}, text);
-  changed_.wait(lock, done);
+  while (!done()) {
+    const int seen = seen_;
+    write({Kind::blocked, wanted_source(), seen, 0, thread, text.size()}, text);
+    changed_.wait(lock, [&] { return seen_ != seen || done(); });
+  }
   write({Kind::resumed, 0, 0, 0, thread, 0}, {});
+}
+
+bool Connection::found(bool success)
+{
+  if (success || asked_ == seen_) return success;
+  asked_ = seen_;
+  write({Kind::blocked, wanted_source(), seen_, 0, 0, 0}, {});
+  return false;
+}
+
+int Connection::wanted_source() const
+{
+  return posted_.empty() ? MPI_ANY_SOURCE : posted_.front()->source;
+}
+
+void Connection::check_apart(const Request& receive, const Request& sent)
+{
+  if (!overlap(receive.buffer, sent.sent)) return;
+  abort(1, "rank " + std::to_string(rank()) + " waits for " + receive.what +
+               " in memory from which it still waits for " + sent.what);
 }
 
 Message* Connection::find(const Communicator& from, int rank, int tag, bool takes)
@@ -187,7 +224,6 @@ void Connection::complete(Request& request, const Message& message)
     request.done = true;
   }
   write({Kind::ack, message.source, message.context, message.tag, message.number, 0}, {});
-  changed_.notify_all();
 }
 
 void Connection::arrive(Message message)
@@ -198,8 +234,6 @@ void Connection::arrive(Message message)
   });
   if (found == posted_.end()) {
     unexpected_.push_back(std::move(message));
-    lock.unlock();
-    changed_.notify_all();
     return;
   }
   Request* request = *found;
@@ -214,34 +248,41 @@ void Connection::read_all()
   while (read_exactly(fd_, &frame, sizeof frame)) {
     std::vector<std::byte> data(frame.bytes);
     if (!read_exactly(fd_, data.data(), data.size())) break;
-    if (frame.kind == Kind::message) {
+    if (frame.kind == Kind::message)
       arrive({frame.peer, frame.context, frame.tag, frame.number, std::move(data)});
-      continue;
+    else
+      answer(frame, data);
+    {
+      const std::lock_guard lock(mutex_);
+      seen_ = seen_ == std::numeric_limits<int>::max() ? 0 : seen_ + 1;
     }
-    auto& waiting = frame.kind == Kind::ack ? sent_ : met_;
-    std::unique_lock lock(mutex_);
-    const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const Request* request) {
-      return request->number == frame.number && request->communicator->context == frame.context;
-    });
-    if (found == waiting.end()) continue;
-    Request* request = *found;
-    waiting.erase(found);
-    if (request->finish) {
-      std::vector<std::vector<std::byte>> all;
-      for (std::size_t at = 0; at < data.size();) {
-        std::uint64_t bytes = 0;
-        std::memcpy(&bytes, &data[at], sizeof bytes);
-        const auto first = data.begin() + static_cast<std::ptrdiff_t>(at + sizeof bytes);
-        all.emplace_back(first, first + static_cast<std::ptrdiff_t>(bytes));
-        at += sizeof bytes + bytes;
-      }
-      request->finish(all);
-    }
-    request->done = true;
-    lock.unlock();
     changed_.notify_all();
   }
   std::_Exit(1);  // the judge has ended the job
+}
+
+void Connection::answer(const Frame& frame, const std::vector<std::byte>& data)
+{
+  auto& waiting = frame.kind == Kind::ack ? sent_ : met_;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const Request* request) {
+    return request->number == frame.number && request->communicator->context == frame.context;
+  });
+  if (found == waiting.end()) return;
+  Request* request = *found;
+  waiting.erase(found);
+  if (request->finish) {
+    std::vector<std::vector<std::byte>> all;
+    for (std::size_t at = 0; at < data.size();) {
+      std::uint64_t bytes = 0;
+      std::memcpy(&bytes, &data[at], sizeof bytes);
+      const auto first = data.begin() + static_cast<std::ptrdiff_t>(at + sizeof bytes);
+      all.emplace_back(first, first + static_cast<std::ptrdiff_t>(bytes));
+      at += sizeof bytes + bytes;
+    }
+    request->finish(all);
+  }
+  request->done = true;
 }
 
 void Connection::abort(int status, const std::string& why)

@@ -26,7 +26,9 @@ enum class Kind : std::uint32_t {
   ack = 2,      ///< the message with this number was matched; `peer` is its sender, and on delivery its receiver
   meet =
       3,  ///< a call that all members of a communicator make: name, 0 byte, rank, data; answered by the data of all
-  blocked = 4,   ///< a thread, `number`, begins to wait; text
+  blocked =
+      4,  ///< a thread, `number`, waits though it has seen the first `context` frames; for what, as text. The rank
+          ///< has started to receive from rank `peer` first
   resumed = 5,   ///< that thread continues
   abort = 6,     ///< the rank ends the job with status `tag`
   finalized = 7  ///< the rank has called MPI_Finalize
@@ -62,9 +64,10 @@ struct Request {
   std::size_t bytes = 0;                       ///< received
   const Communicator* communicator = nullptr;  ///< of all ranks concerned
   std::span<std::byte> buffer{};               ///< to receive into
+  std::span<const std::byte> sent{};           ///< of a send
   std::function<void(const std::vector<std::vector<std::byte>>&)>
       finish{};        ///< of a collective, with the data of all
-  std::string what{};  ///< for people: "MPI_Recv from rank 2"
+  std::string what{};  ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
 };
 
 /// A message that arrived before its receive.
@@ -92,8 +95,11 @@ class Connection {
   Request* meet(Communicator& members, const char* call, std::span<const std::byte> data,
                 std::function<void(const std::vector<std::vector<std::byte>>&)> finish);
 
-  /// Waits until @p done holds. @param what  this is for.
+  /// Waits until @p done holds. @param what  is waited for, as in "rank 0 waits for ...".
   void wait(const std::function<bool()>& done, const std::string& what);
+  /// Whether a program that asks, but does not wait, finds what it asks for. The judge has to know of one that did not:
+  /// it may ask for ever, so messages are not held back from it. Call it with mutex() locked.
+  bool found(bool success);
   /// The oldest message that matches and has not been received; null if none. Call it with mutex() locked.
   /// @param takes  removes it from the queue; take() receives it then.
   Message* find(const Communicator& from, int rank, int tag, bool takes);
@@ -113,6 +119,10 @@ class Connection {
   void write(const Frame& frame, std::span<const std::byte> data);
   void read_all();
   void arrive(Message message);
+  int wanted_source() const;  ///< of the first receive that has no message yet
+  void answer(const Frame& frame, const std::vector<std::byte>& data);
+  /// Ends the job where a message may arrive in memory that is still sent, which MPI forbids.
+  void check_apart(const Request& receive, const Request& sent);
   void complete(Request& request, const Message& message);
 
   int fd_ = -1;
@@ -123,7 +133,12 @@ class Connection {
   std::deque<Request*> posted_, sent_, met_;
   std::uint64_t numbers_ = 0;
   int next_context_ = 2;
+  int seen_ = 0;    // frames of the judge that have been acted upon; 0 again after the largest int
+  int asked_ = -1;  // what seen_ was when the program last asked in vain
 };
+
+/// "a message of rank 2 (MPI_Probe, tag 0)"
+std::string message_of(int source, const char* call, int tag);
 
 /// The connection; made by MPI_Init.
 Connection& connection();

@@ -51,7 +51,7 @@ int split(MPI_Comm comm, int color, int key, MPI_Comm* part, const char* call)
     }
   };
   Request* request = connection().meet(whole, call, std::as_bytes(std::span(own)), finish);
-  connection().wait([request] { return request->done; }, call);
+  connection().wait([request] { return request->done; }, request->what);
   delete request;
   connection().use_context(context);
   *part = MPI_COMM_NULL;

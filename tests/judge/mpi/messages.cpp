@@ -69,9 +69,8 @@ void fill_envelope(MPI_Status* status, const Message& message, MPI_Comm comm)
 Message* wait_for_message(int from, int tag, MPI_Comm comm, bool takes, const char* call)
 {
   Message* found = nullptr;
-  connection().wait(
-      [&] { return (found = connection().find(of(comm), from, tag, takes)) != nullptr; },
-      std::string(call) + (from == MPI_ANY_SOURCE ? " from any rank" : " from rank " + std::to_string(from)));
+  connection().wait([&] { return (found = connection().find(of(comm), from, tag, takes)) != nullptr; },
+                    message_of(from, call, tag));
   return found;
 }
 
@@ -88,6 +87,7 @@ int test_some(int count, MPI_Request requests[], int* completed, int indices[], 
     indices[(*completed)++] = i;
   }
   if (!any) *completed = MPI_UNDEFINED;
+  connection().found(*completed != 0);
   return MPI_SUCCESS;
 }
 
@@ -169,7 +169,7 @@ int PMPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* stat
   const auto done = [&] {
     return std::find_if(all.begin(), all.end(), [](MPI_Request r) { return r != MPI_REQUEST_NULL && is_done(r); });
   };
-  connection().wait([&] { return done() != all.end(); }, "MPI_Waitany");
+  connection().wait([&] { return done() != all.end(); }, "one of several messages (MPI_Waitany)");
   const std::lock_guard lock(connection().mutex());
   *index = static_cast<int>(done() - all.begin());
   end(&requests[*index], status);
@@ -185,14 +185,14 @@ int PMPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices
           return std::any_of(all.begin(), all.end(),
                              [](MPI_Request r) { return r != MPI_REQUEST_NULL && is_done(r); });
         },
-        "MPI_Waitsome");
+        "one of several messages (MPI_Waitsome)");
   return test_some(count, requests, completed, indices, statuses);
 }
 
 int PMPI_Test(MPI_Request* request, int* flag, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
-  *flag = is_done(*request) ? 1 : 0;
+  *flag = connection().found(is_done(*request)) ? 1 : 0;
   if (*flag != 0) end(request, status);
   return MPI_SUCCESS;
 }
@@ -201,7 +201,7 @@ int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status status
 {
   const std::lock_guard lock(connection().mutex());
   const std::span<MPI_Request> all(requests, static_cast<std::size_t>(count));
-  *flag = std::all_of(all.begin(), all.end(), is_done) ? 1 : 0;
+  *flag = connection().found(std::all_of(all.begin(), all.end(), is_done)) ? 1 : 0;
   for (int i = 0; i < count && *flag != 0; ++i) end(&requests[i], at(statuses, i));
   return MPI_SUCCESS;
 }
@@ -217,6 +217,7 @@ int PMPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_S
       *index = i;
       end(&requests[i], status);
     }
+  connection().found(*flag != 0);
   return MPI_SUCCESS;
 }
 
@@ -235,7 +236,7 @@ int PMPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
   const Message* found = connection().find(of(comm), from, tag, false);
-  *flag = found != nullptr ? 1 : 0;
+  *flag = connection().found(found != nullptr) ? 1 : 0;
   if (found != nullptr) fill_envelope(status, *found, comm);
   return MPI_SUCCESS;
 }
@@ -252,7 +253,7 @@ int PMPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* messa
 {
   const std::lock_guard lock(connection().mutex());
   Message* found = connection().find(of(comm), from, tag, true);
-  *flag = found != nullptr ? 1 : 0;
+  *flag = connection().found(found != nullptr) ? 1 : 0;
   if (found != nullptr) fill_envelope(status, *found, comm);
   if (found != nullptr) *message = handle_of<MPI_Message>(found);
   return MPI_SUCCESS;

@@ -1,5 +1,6 @@
 """Verdicts in words: what a student reads of a run of a training program that went wrong."""
 
+import io
 import pathlib
 import sys
 import types
@@ -7,6 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/course"))
 
+from runner import read_answers, read_report  # noqa: E402
 from verdicts import compare  # noqa: E402
 
 JUDGED = types.SimpleNamespace(number="03.1", fields=("loss", "digest"), near={}, explain=None, hint="")
@@ -50,6 +52,43 @@ class Training(unittest.TestCase):
             self.assertLessEqual(sum(number in detail for number in ("5.25", "6.75", "7.125")), 1, detail)
             self.assertLess(len(detail), 200)
         self.assertIn("loss: got None, expected a list with 3 elements", compare(JUDGED, [CASE], expected, answer(loss=None))[1])
+
+
+class Forged(unittest.TestCase):
+    """Whatever a program answers, there is a verdict."""
+
+    FUNCTION = types.SimpleNamespace(number="01.1", fields=(), near={"": 1e-4}, hint="", steps=None,
+                                     explain=lambda *given: str(int(given[4])) if isinstance(given[4], float) else None)
+
+    def verdict_of(self, line):
+        case = types.SimpleNamespace(text="a case", options=None, ranks=0)
+        right = types.SimpleNamespace(outputs=[[{"outputs": {"dx": [1.0, 2.0], "n": 2, "sum": 3.0}}]], report=None)
+        got = types.SimpleNamespace(outputs=[read_answers(line)], text=line, reason="ended", report=None, outcome=None)
+        return compare(self.FUNCTION, [case], right, got)
+
+    def test_answers(self):
+        many = "1" * 400
+        for outputs in ("3", "[]", "null", '{"dx": 7}', '{"dx": [[], {}]}', '{"dx": [1.0, true]}', '{"dx": [NaN, Infinity]}',
+                        '{"dx": "' + "x" * 9999 + '"}', f'{{"dx": [{many}, {many}]}}', f'{{"dx": [1.0, 2.0], "n": {many}}}',
+                        f'{{"dx": [1.0, 2.0], "n": 2, "sum": -{many}}}', '{"dx": [1.0, 2.0], "n": 2, "sum": "3.0"}'):
+            verdict, detail = self.verdict_of(f'ANSWER {{"outputs": {outputs}}}')
+            self.assertEqual(verdict, "failed", outputs)
+            self.assertLess(len(detail), 600)
+        self.assertEqual(self.verdict_of('ANSWER {"outputs": {"dx": [1, 2.0], "n": 2, "sum": 3}}'), ("passed", ""))
+
+    def test_what_is_no_answer(self):
+        for line in ('ANSWER {"not implemented": 3}', 'ANSWER {"not implemented": {"a": []}}', 'ANSWER {"error": null}', "ANSWER ",
+                     "ANSWER 3", "ANSWER " + "[" * 100_000, "ANSWER {" * 1000, 'ANSWER {"error": "' + "x" * 99_999 + '"}', ""):
+            verdict, detail = self.verdict_of(line)
+            self.assertEqual(verdict, "failed", line[:40])
+            self.assertLess(len(detail), 2100)
+        self.assertEqual(self.verdict_of('ANSWER {"not implemented": "exercise 01.1 is not implemented"}')[0], "not implemented")
+
+    def test_reports(self):
+        for text, report in ((b'\nREPORT {"loss": 1}', {"loss": 1}), (b"\nREPORT {}\nREPORT [1]", None), (b"", None),
+                             (b"\nREPORT " + b"{" * 9999, None), (b"no report", None), (b"\nREPORT \xff", None),
+                             (b"x" * (5 << 20) + b"\nREPORT {}", {})):
+            self.assertEqual(read_report(io.BytesIO(text)), report)
 
 
 if __name__ == "__main__":
