@@ -43,7 +43,7 @@ exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 	@scripts/course/exercise.py make $* $(ARGS)
 
 grade:  ## in a starter repository: test and grade all of its exercises, or one (EX=06.3)
-	@scripts/course.py grade $(if $(EX),--lessons=$(EX)) $(ARGS)
+	@scripts/setup.sh && scripts/course.py grade $(if $(EX),--lessons=$(EX)) $(ARGS)
 
 grade-%:  ## check and grade the exercises of lesson NN, or one of them (grade-06.3)
 	@scripts/course/exercise.py grade $* $(ARGS)

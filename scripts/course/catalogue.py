@@ -44,11 +44,12 @@ def tables_of(tree, lesson):
 
 
 def entries_of(tree, lessons):
-    """All exercises of these lessons in order: {number, kind, points, title, text, minutes, hints}, the last two where the
-    file has them."""
-    entries = []
+    """All exercises of these lessons in the order of the files, in which each needs only those before it: {number, kind, points,
+    title, text, minutes, hints}, the last two where the file has them."""
+    entries, order = [], {}
     for lesson in lessons:
         tables = tables_of(tree, lesson)
+        order.update({number: place for place, number in enumerate(tables)})
         for region in all_regions(tree):
             if region.exercise.startswith(lesson + "."):
                 table = tables.pop(region.exercise, {})
@@ -56,7 +57,7 @@ def entries_of(tree, lessons):
                                 "kind": "implement", "points": region.points, "title": region.title, "text": region.text})
         entries += [{"text": f"The question and room for the answer are in `{sheet_of(lesson)}`.",
                      **{key: table[key] for key in SHOWN if key in table}} for table in tables.values()]
-    return sorted(entries, key=lambda entry: [int(part) for part in entry["number"].split(".")])
+    return sorted(entries, key=lambda entry: (entry["number"][:2], order.get(entry["number"], len(order)), entry["number"]))
 
 
 def answers_module():

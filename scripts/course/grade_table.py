@@ -15,17 +15,22 @@ def document_of(lessons, student, revision, rows, unread=""):
                 points=sum(row["points"] for row in rows), of=sum(row["of"] for row in rows), exercises=rows)
 
 
-def table_of(rows):
-    """One line an exercise and one for the sum; rows are those of a grade.json."""
-    width = max([len(row["title"]) for row in rows] + [5])
-    lines = [f"{'exercise':8}  {'title':{width}}  {'points':>7}  verdict"]
+def lines_of(rows, titles):
+    """One line an exercise, as soon as its row is there, and one for the sum; rows are those of a grade.json, titles theirs."""
+    width, points, of = max(map(len, [*titles, "title"])), 0, 0
+    yield f"{'exercise':8}  {'title':{width}}  {'points':>7}  verdict"
     for row in rows:
-        points, detail = f"{row['points']}/{row['of']}", row["detail"].split("\n")
-        verdict = row["verdict"] + (f": {detail[0]}" if detail[0] else "")
-        lines.append(f"{row['exercise']:8}  {row['title']:{width}}  {points:>7}  {verdict}")
-        lines += [f"{'':{width + 21}}{line}" for line in detail[1:]]
-    total = f"{sum(row['points'] for row in rows)}/{sum(row['of'] for row in rows)}"
-    return lines + [f"{'total':8}  {'':{width}}  {total:>7}"]
+        points, of = points + row["points"], of + row["of"]
+        first, *more = row["detail"].split("\n")
+        share, verdict = f"{row['points']}/{row['of']}", row["verdict"] + (f": {first}" if first else "")
+        yield f"{row['exercise']:8}  {row['title']:{width}}  {share:>7}  {verdict}"
+        yield from (f"{'':{width + 21}}{line}" for line in more)
+    yield f"{'total':8}  {'':{width}}  {f'{points}/{of}':>7}"
+
+
+def table_of(rows):
+    """The same of all rows at once."""
+    return list(lines_of(rows, [row["title"] for row in rows]))
 
 
 def cell(text):

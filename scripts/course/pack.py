@@ -5,19 +5,20 @@ on that lesson. A later lesson's region in common/ or gpt2/ keeps its solution, 
 Lines that repeat a solution elsewhere stand between `// BEGIN TWIN 03.3` and `// END TWIN`, and are left out with it.
 """
 
-import functools
 import json
 import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import catalogue
-from exercise_tree import FOLDERS, Refused, all_regions, find_regions, read_tree, stubbed_files, write_tree
+from exercise_tree import FOLDERS, Refused, all_regions, read_tree, stubbed_files, write_tree
 from leaks import find_leaks
+from pages import exercises_page, own_pages
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
-INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
+INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|CONTRIBUTING\.md$|CHANGELOG\.md$|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
                          r"|tests/museum/|tests/scripts/test_(museum|located)\.py$|scripts/(museum|locate_mutants)\.py$|docs/museum\.md$|lessons/[^/]+/exercises\.toml$)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
@@ -112,66 +113,46 @@ def leaks_of(tree, lessons):
     return find_leaks(tree, stubbed_regions(tree, lessons), solutions_left_out(tree, lessons))
 
 
-# ---- EXERCISES.md -----------------------------------------------------------------------------------------------------
-
-def unfolding(hints):
-    """Hints, each inside the one before it, so that the next is seen only by who unfolds the last."""
-    page = []
-    for number, hint in enumerate(hints, 1):
-        page += ["<details>", f"<summary>Hint {number} of {len(hints)}</summary>", "", hint.strip(), ""]
-    return page + ["</details>"] * len(hints) + ([""] if hints else [])
-
-
-def places(copy):
-    """Where the regions of a tree are, exercise -> "path:line"."""
-    return {region.exercise: f"{region.path}:{region.begin + 1}"
-            for path, content in copy.items() if b"BEGIN EXERCISE" in content and path.endswith((".hpp", ".cpp"))
-            and path.startswith(tuple(folder + "/" for folder in FOLDERS))
-            for region in find_regions(path, content.decode())}
-
-
-def exercises_page(tree, copy, lessons):
-    """EXERCISES.md: all exercises of the lessons with points, minutes and hints."""
-    entries, where = catalogue.entries_of(tree, lessons), places(copy)
-    total = sum(entry["points"] for entry in entries)
-    minutes = sum(entry.get("minutes", 0) for entry in entries)
-    page = ["# Exercises", "", f"{len(entries)} exercises of the lessons {', '.join(lessons)}, {total} points"
-            + (f", about {minutes} minutes." if minutes else "."), "",
-            "Write the bodies between `BEGIN EXERCISE` and `END EXERCISE`; leave these two lines as they are, and do the exercises "
-            "in this order: later ones call what earlier ones write. Then", "", "    make grade", "",
-            "builds, runs the tests that you have and prints the points that these give. The final grade comes from "
-            "your instructors: they have further tests, grade what is answered in `answers-NN.toml`, and read nothing else of your "
-            "files.", ""]
-    twins = sorted({match[1] for content in copy.values() if b"once more." in content
-                    for match in re.finditer(r'not_implemented\("(\S+)", "The lines of exercise', content.decode())
-                    if match[1][:2] in lessons})
-    if twins:
-        page += [f"The lines of {', '.join(twins)} are needed at other places too, in lessons that build on it: copy yours to where "
-                 "it says `once more`. These places give no points.", ""]
-    for entry in entries:
-        facts = [entry["kind"], f"{entry['points']} points"]
-        facts += [f"{entry['minutes']} minutes"] if entry.get("minutes") else []
-        page += [f"## {entry['number']} {entry['title']}", "", f"*{', '.join(facts)}*"
-                 + (f" — `{where[entry['number']]}`" if entry["number"] in where else ""), "", entry["text"], ""]
-        page += unfolding(entry.get("hints", []))
-    return "\n".join(page).rstrip() + "\n"
-
-
 # ---- pack -------------------------------------------------------------------------------------------------------------
 
+def git(folder, *words, **settings):
+    """What git prints. Refused with git's own words if it fails, or if there is none."""
+    try:
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True, **settings).stdout.decode()
+    except FileNotFoundError:
+        why = "git is not on the path. Install it: scripts/setup.sh"
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        why = f"git ends in {folder} with status {error.returncode}: {said}"
+    raise Refused(why)
+
+
+def described(root):
+    """The git revision of the course, with -dirty where files differ from it. Refused if git knows none."""
+    return git(root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip()
+
+
 def revision_of(root):
-    """The git revision of the course, with -dirty where files differ from it; "unknown" outside of git."""
-    done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    return done.stdout.decode().strip() or "unknown"
+    """The same for grades, which do not depend on it: "unknown" where git knows none, and a note that says why."""
+    try:
+        return described(root)
+    except Refused as why:
+        print(f"note: the revision of the course will be unknown in grades: {why}", file=sys.stderr)
+        return "unknown"
 
 
 def tracked_tree(root):
     """The files of the course that git knows, path -> bytes, so that no secret and no grade is packed that was left in its
-    folder; where the course is no repository, all files."""
-    done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    tracked = set(done.stdout.decode().split("\0")) - {""}
-    return {path: content for path, content in read_tree(root).items() if path in tracked or not tracked}
+    folder. A link is refused, for it can lead to such a file."""
+    tracked = set(git(root, "ls-files", "-z").split("\0"))
+    tree = {path: content for path, content in read_tree(root).items() if path in tracked}
+    if not tree:
+        raise Refused(f"git knows no file in {root}, and nothing else is packed. Use a clone of the course")
+    for path in tree:
+        if (root / path).resolve() != root.resolve() / path:
+            raise Refused(f"{path} is a link, or in a folder that is one. Put the file itself there: what a link leads to git "
+                          "need not know")
+    return tree
 
 
 def packed_tree(root, lessons, student="", secret=""):
@@ -186,8 +167,9 @@ def packed_tree(root, lessons, student="", secret=""):
     if secret:
         for path in [path for path, content in copy.items() if secret.encode() in content]:
             raise Refused(f"the secret stands in {path}. Move it out of the repository")
+    copy.update(own_pages(copy))
     copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
-    copy[MANIFEST] = (json.dumps(dict(lessons=lessons, revision=revision_of(root), student=student), indent=2) + "\n").encode()
+    copy[MANIFEST] = (json.dumps(dict(lessons=lessons, revision=described(root), student=student), indent=2) + "\n").encode()
     answers = catalogue.answers_module()
     for lesson in lessons if answers else []:
         if catalogue.is_answered(tree, lesson):
@@ -204,9 +186,9 @@ def pack(root, lessons, folder, student="", secret=""):
     if folder.exists():
         raise Refused(f"--to={folder}: it exists. Name a new folder, or remove this one")
     write_tree(folder, packed_tree(root, lessons, student, secret), root)
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # of another repository
+    environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     who = ["-c", "user.name=Rankwise", "-c", "user.email=course@rankwise.invalid"]
-    git = functools.partial(subprocess.run, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
-    git(["git", "-c", "init.defaultBranch=main", "init", "--quiet"])
-    git(["git", "add", "--all", "--force"])
-    git(["git", *who, "commit", "--quiet", "--message", f"Exercises of the lessons {', '.join(lessons)}"])
+    for words in (["-c", "init.defaultBranch=main", "init", "--quiet"], ["add", "--all", "--force"],
+                  [*who, "commit", "--quiet", "--message", f"Exercises of the lessons {', '.join(lessons)}"]):
+        git(folder, *words, env=environment)

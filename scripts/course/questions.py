@@ -1,5 +1,5 @@
 """Exercises as lessons/NN/exercises.toml describes them: texts, hints, sizes that are drawn for each student, and the figures of
-the lesson's own program that answers are compared with.
+the lesson's own program that answers are compared with. They stand in an order in which each needs none but those before it.
 
 An exercise that is answered has, beside kind, points, minutes, title and hints:
 

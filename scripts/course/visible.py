@@ -5,7 +5,7 @@ import re
 
 from exercise_bench import Bench, first_error
 from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
-from grade_table import document_of, table_of
+from grade_table import document_of, lines_of
 
 MANIFEST = "course.json"
 
@@ -18,61 +18,64 @@ def blamed(path, text, output, broken):
     return (above or candidates)[-1].exercise if candidates else None
 
 
-def build(bench, tree, regions, exercises):
-    """Builds the tests of some exercises, with stubs for bodies that do not compile. Returns whether that was possible, the
-    error of each such exercise, and what was printed."""
+def build(bench, tree, regions, exercise, broken):
+    """Builds the tests of an exercise, with stubs for bodies that do not compile, whose errors are added to `broken`, by exercise.
+    Returns whether that was possible, and what was printed."""
     paths = "|".join(re.escape(path) for path in {region.path for region in regions})
-    broken, found = {}, True
-    while found:
+    while True:
         files = {**tree, **stubbed_files(tree, [region for region in regions if region.exercise in broken])}
-        built, output = bench.build(files, exercises)
+        built, output = bench.build(files, [exercise])
         failed = None if built else re.search(rf"(?:FAILED: |\*\*\* ).*/({paths})\.o", output)
         found = failed and blamed(failed[1], files[failed[1]].decode(), output, broken)
-        if found:
-            broken[found] = first_error(output, bench.source)
-    return built, broken, output
+        if not found:
+            return built, output
+        broken[found] = first_error(output, bench.source)
 
 
-def judge(bench, tree, regions, exercises):
-    """Tests some of the exercises in the clean tree and says each verdict as it is known: (verdict, detail) by exercise. A body
-    that does not compile, or is missing, is a stub for the others."""
-    built, broken, output = build(bench, tree, regions, exercises)
-    verdicts = {}
-    for exercise in exercises:
-        if built and exercise not in broken:
-            verdicts[exercise] = bench.run([exercise])[exercise]
+def rows_of(bench, tree, regions, wanted, log):
+    """Tests the wanted ones of the student's regions one after the other, each as soon as what it needs is built; yields the
+    rows of grade.json. A body that does not compile, or is missing, is a stub for the others. What the tests say is gathered in a
+    file."""
+    broken = {}
+    for region in wanted:
+        built, output = build(bench, tree, regions, region.exercise, broken)
+        if built and region.exercise not in broken:
+            verdict, detail = bench.run([region.exercise])[region.exercise]
+            log.write(bench.log.read_text(errors="replace"))
         else:
-            verdicts[exercise] = "does not compile", broken.get(exercise) or first_error(output, bench.source)
-        print(f"{exercise}: {verdicts[exercise][0]}", flush=True)
-    return verdicts
+            verdict, detail = "does not compile", broken.get(region.exercise) or first_error(output, bench.source)
+        yield dict(exercise=region.exercise, kind="implement", title=region.title, points=region.points if verdict == "passed" else 0,
+                   of=region.points, verdict=verdict, detail=detail)
 
 
-def grade_visible(root, json_file, wanted=""):
-    """Builds and tests the repository of a student, or what `wanted` names of it, as 06.3 or 03,06; prints the points and writes
-    grade.json. Exit status 0 if there are all points, else 1."""
+def chosen(regions, names):
+    """The regions of some lessons or exercises, as "03,06.3"; all where it is empty."""
+    wanted = names.split(",") if names else []
+    for name in wanted:
+        if not any(name in (region.exercise, region.exercise[:2]) for region in regions):
+            raise Refused(f"there is no exercise {name} to implement here. There are {', '.join(region.exercise for region in regions)}")
+    return [region for region in regions if not wanted or {region.exercise, region.exercise[:2]} & set(wanted)]
+
+
+def grade_visible(root, json_file, names=""):
+    """Builds and tests the repository of a student, or what `names` has of it, prints the points and writes grade.json. Exit status 0
+    if there are all points, else 1."""
     if not (root / MANIFEST).is_file():
         raise Refused(f"{root} is no starter repository: it has no {MANIFEST}. Name a submission: "
                       "scripts/course.py grade SUBMISSION --lessons=NN")
     manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-    lessons = manifest["lessons"]
-    tree = read_tree(root)
-    regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in lessons]
-    names = wanted.split(",") if wanted else lessons
-    chosen = [region for region in regions if {region.exercise, region.exercise[:2]} & set(names)]
-    if not chosen:
-        raise Refused(f"there is no exercise {wanted} here; there are {', '.join(region.exercise for region in regions)}")
+    tree, rows = read_tree(root), []
+    regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in manifest["lessons"]]
+    wanted = chosen(regions, names)
     bench = Bench(root, root / "build/grade")
-    print(f"Building the tests of {', '.join(region.exercise for region in chosen)} in {bench.folder}: some minutes the first time, "
-          "later only what has changed.", flush=True)
-    verdicts = judge(bench, tree, regions, [region.exercise for region in chosen])
-    rows = []
-    for region in chosen:
-        verdict, detail = verdicts[region.exercise]
-        rows.append(dict(exercise=region.exercise, kind="implement", title=region.title, verdict=verdict, detail=detail,
-                         points=region.points if verdict == "passed" else 0, of=region.points))
-    print("\n" + "\n".join(table_of(rows)))
+    print(f"Building in {bench.folder}: some minutes the first time, later only what has changed.", flush=True)
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    with open(bench.folder / "tests.log", "w", encoding="utf-8") as log:
+        tested = (rows.append(row) or row for row in rows_of(bench, tree, regions, wanted, log))
+        for line in lines_of(tested, [region.title for region in wanted]):
+            print(line, flush=True)
     if json_file:
-        document = document_of(lessons, manifest["student"], manifest["revision"], rows)
+        document = document_of(manifest["lessons"], manifest["student"], manifest["revision"], rows)
         write_whole(json_file, json.dumps(document, indent=2) + "\n")
-    print(f"\nAll that the tests said: {bench.log}")
+    print(f"\nAll that the tests said: {log.name}")
     return 0 if all(row["points"] == row["of"] for row in rows) else 1

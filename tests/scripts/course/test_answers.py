@@ -77,7 +77,7 @@ class Tables(unittest.TestCase):
 
     def test_every_exercise_is_complete(self):
         for lesson, exercises in self.exercises.items():
-            self.assertEqual([exercise.number for exercise in exercises], [f"{lesson}.{n + 1}" for n in range(len(exercises))])
+            self.assertEqual({exercise.number for exercise in exercises}, {f"{lesson}.{n + 1}" for n in range(len(exercises))})
             for exercise in exercises:
                 self.assertEqual(len(exercise.hints), 3, exercise.number)
                 self.assertTrue(all(hint.endswith((".", "?")) for hint in exercise.hints), exercise.number)

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Tests scripts/course.py pack: which solutions are left out, what a starter repository holds, and that it grades itself."""
 
+import contextlib
+import io
 import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 from fake_course import RIGHT, SCRIPTS, hand_in, run_course, write_course
 import catalogue
@@ -86,6 +90,9 @@ class Pack(unittest.TestCase):
             (self.root / path).write_text("for instructors\n")
         (self.root / "lessons/01_a").mkdir(parents=True)
         (self.root / "lessons/01_a/exercises.toml").write_text(TOML)
+        (self.root / "Makefile").write_text("help:\n\t@scripts/course.py\n\ngrade-%:  ## of the course\n\t@scripts/course/exercise.py grade $*\n")
+        for words in (["init", "--quiet"], ["add", "--all"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all"]):
+            subprocess.run(["git", "-C", self.root, *words], check=True)
 
     def pack(self, *options):
         return run_course(self.root, "pack", "--lessons=01", f"--to={self.starter}", *options)
@@ -164,9 +171,18 @@ class Pack(unittest.TestCase):
         self.assertEqual((sheets[0], sheets[2]), (sheets[1], sheets[3]))
         self.assertEqual(len(set(sheets)), 3)
 
+    def add(self, path, text):
+        """A new file that git knows."""
+        (self.root / path).write_text(text)
+        subprocess.run(["git", "-C", self.root, "add", path], check=True)
+
+    def assert_refused(self, says):
+        status, output = self.pack()
+        self.assertEqual(status, 2, output)
+        self.assertRegex(output, says)
+        self.assertFalse(self.starter.exists())
+
     def test_nothing_that_git_does_not_know_is_packed_and_no_secret(self):
-        for command in (["init", "--quiet"], ["add", "--all"]):
-            subprocess.run(["git", "-C", self.root, *command], check=True)
         secret = self.root / "secret.txt"
         secret.write_text("swordfish\n")
         options = ["--student=alice", f"--secret-file={secret}"]
@@ -177,6 +193,41 @@ class Pack(unittest.TestCase):
         status, output = run_course(self.root, "pack", "--lessons=01", f"--to={self.folder / 'other'}", *options)
         self.assertEqual(status, 2)
         self.assertIn("the secret stands in secret.txt", output)
+
+    def test_what_git_cannot_tell_is_refused_with_its_words(self):
+        with unittest.mock.patch.dict(os.environ, PATH=str(self.folder)):
+            self.assert_refused("git is not on the path")
+        (self.root / ".git/index").write_bytes(b"no index")
+        self.assert_refused("index file")
+        shutil.rmtree(self.root / ".git")
+        self.assert_refused("not a git repository")
+        subprocess.run(["git", "init", "--quiet", self.folder], check=True)  # a repository around it, which does not know it
+        self.assert_refused("git knows no file in")
+
+    def test_a_link_is_refused_for_git_does_not_know_what_it_leads_to(self):
+        (self.folder / "grades.md").write_text("alice: 3\n")
+        (self.root / "notes.md").symlink_to(self.folder / "grades.md")
+        subprocess.run(["git", "-C", self.root, "add", "notes.md"], check=True)
+        self.assert_refused("notes.md is a link")
+
+    def test_the_revision_is_that_of_the_course_and_never_unknown(self):
+        def revision():
+            shutil.rmtree(self.starter, ignore_errors=True)
+            self.assertEqual(self.pack()[0], 0)
+            return json.loads((self.starter / "course.json").read_text())["revision"]
+
+        head = subprocess.run(["git", "-C", self.root, "rev-parse", "HEAD"], capture_output=True, check=True, text=True).stdout.strip()
+        with unittest.mock.patch.dict(os.environ, GIT_DIR=str(self.root / ".git")):  # as in a hook: the pack is not committed there
+            self.assertEqual(revision(), head)
+        self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
+        self.add("NEW.md", "new\n")
+        self.assertEqual(revision(), head + "-dirty")
+        subprocess.run(["git", "-C", self.root, "update-ref", "-d", "HEAD"], check=True)
+        shutil.rmtree(self.starter)
+        self.assert_refused("HEAD")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(pack.revision_of(self.root), "unknown")
+        self.assertIn("unknown in grades", said.getvalue())
 
     def test_refusals(self):
         status, output = self.pack("--student=alice")
@@ -199,7 +250,7 @@ class Pack(unittest.TestCase):
         path = self.root / "gpt2/half.cpp"
         body = "".join(f"  step_{name}(x, {name});\n" for name in range(6))
         path.write_text(path.read_text().replace("  return x / 2;\n", body))
-        (self.root / "NOTES.md").write_text(f"Do not read:\n\n{body.replace('step', 'leap')}")
+        self.add("NOTES.md", f"Do not read:\n\n{body.replace('step', 'leap')}")
         status, output = self.pack()
         self.assertEqual(status, 2)
         self.assertIn("NOTES.md:3-8: the solution of exercise 01.2", output)
@@ -208,12 +259,49 @@ class Pack(unittest.TestCase):
         self.assertEqual((status, output), (1, "NOTES.md:3-8: the solution of exercise 01.2\n"))
 
 
+def anchors_of(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-") for heading in headings}
+
+
+def typed(text):
+    """What a page shows as code: spans and lines, without what comments hold."""
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    +(\S.*)", text, re.MULTILINE), *"\n".join(blocks).split("\n")]
+
+
+def dead_ends(root):
+    """What the pages of a repository name that it does not hold: links, scripts, targets of make, programs, commands."""
+    rules = [re.escape(rule).replace("%", r"\w+") for rule in re.findall(r"^([\w%-]+):", (root / "Makefile").read_text(), re.MULTILINE)]
+    found = [("Makefile", script) for script in re.findall(r"scripts/[\w./-]+", (root / "Makefile").read_text()) if not (root / script).exists()]
+    for page in sorted(root.rglob("*.md")):
+        text = page.read_text()
+        for target in re.findall(r"(?<=\]\()[^()\s:]+(?=\))", re.sub(r"```.*?```|`[^`\n]*`", "`", text, flags=re.DOTALL)):
+            path, _, anchor = target.partition("#")
+            place = page.parent / path if path else page
+            if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors_of(place.read_text())):
+                found.append((page.name, target))
+        for code in typed(text):
+            names = re.findall(r"(?<![\w./-])(?:scripts|tests)/[\w./-]*\w|(?<=build/)lessons/\d\d_\w+", code)
+            found += [(page.name, name) for name in names if not (root / name).exists()]
+            found += [(page.name, f"make {rule}") for rule in re.findall(r"^(?:\$ )?make ([\w-]+)", code) if not re.fullmatch("|".join(rules), rule)]
+            found += [(page.name, command) for command in re.findall(r"course\.py ([a-z-]+)", code) if command not in ("grade", "export")]
+    return found
+
+
 class Course(unittest.TestCase):
-    def test_a_pack_of_two_lessons_can_be_configured_and_has_their_tests(self):
+    def test_a_pack_of_two_lessons_can_be_configured_has_their_tests_and_all_that_its_pages_name(self):
         with tempfile.TemporaryDirectory() as folder:
             starter = pathlib.Path(folder) / "starter"
             status, output = run_course(SCRIPTS.parent, "pack", "--lessons=03,06", f"--to={starter}")
             self.assertEqual(status, 0, output)
+            self.assertEqual(dead_ends(starter), [])
+            page = (starter / "EXERCISES.md").read_text()
+            self.assertEqual(re.findall(r"^## (0\S+) .*\n\n\*implement", page, re.MULTILINE),
+                             ["03.2", "03.1", "03.3", "06.1", "06.3", "06.2", "06.4"])
+            self.assertIn("make grade EX=03.2`", page)
             done = subprocess.run(CONFIGURE, cwd=starter, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(done.returncode, 0, done.stdout.decode())
             labels = subprocess.run(["ctest", "--test-dir", "build", "--print-labels"], cwd=starter, capture_output=True, check=True)
