@@ -1,8 +1,8 @@
 # The sources of a folder include much the same headers and instantiate the same templates. Where a build has to be fast, they are
 # compiled as one file, a folder at a time: build/CMakeFiles/TARGET.dir/Unity/. A Debug build compiles each by itself, so it shows
-# where an include is missing, and so do builds in which one file of a library is replaced (scripts/course/workshop.py).
+# where an include is missing. Builds for exercises do so with the files that have exercises, since these change one by one.
 
-if(CMAKE_BUILD_TYPE MATCHES "^(Release|Sanitize|Threads)$")
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|Exercise|Sanitize|Threads)$")
   set(rankwise_unity ON)
 else()
   set(rankwise_unity OFF)
@@ -21,7 +21,12 @@ function(rankwise_compile_by_folder target)
     string(REPLACE "${PROJECT_SOURCE_DIR}/" "" folder "${folder}")
     string(MAKE_C_IDENTIFIER "${folder}" group)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP "${group}")
-    if(folder MATCHES "^gpt2/kernels/")  # side by side in one file, kernels of g++ 12 take up to twice as long
+    set(regions "")
+    if(CMAKE_BUILD_TYPE STREQUAL Exercise AND EXISTS ${source})
+      file(STRINGS ${source} regions LIMIT_COUNT 1 REGEX "^ *// BEGIN EXERCISE ")
+    endif()
+    # Side by side in one file, kernels of g++ 12 take up to twice as long.
+    if(regions OR (folder MATCHES "^gpt2/kernels/" AND NOT CMAKE_BUILD_TYPE STREQUAL Exercise))
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
