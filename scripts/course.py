@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The course, for instructors. docs/instructor/guide.md says when to use what.
 
+    scripts/course.py doctor                                looks whether this machine has all that grading needs
     scripts/course.py pack --lessons=03,06 --to=FOLDER      writes a starter repository without the solutions of these lessons
                       --student=NAME --secret-file=FILE     and with this student's own figures in the exercises that are answered
     scripts/course.py leaks [--lessons=03,06]               looks for solutions that stand elsewhere in such a pack; of all lessons,
@@ -55,6 +56,11 @@ def secret_of(options):
         raise Refused(f"--secret-file={options.secret_file}: there is no text in it. Write a line that students cannot guess, as with "
                       f"openssl rand -hex 16 >{options.secret_file}")
     return secret
+
+
+def doctor(options):
+    import doctor as doctors
+    return doctors.examine(options.root)
 
 
 def pack(options):
@@ -120,12 +126,12 @@ def parser_of():
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1],
                         help="the repository (default: the one of this script)")
     commands = parser.add_subparsers(dest="command", required=True)
-    runs = {"pack": pack, "leaks": leaks, "grade": grade, "grade-all": grade_all_of, "regrade": regrade, "export": export,
+    runs = {"doctor": doctor, "pack": pack, "leaks": leaks, "grade": grade, "grade-all": grade_all_of, "regrade": regrade, "export": export,
             "similarity": similarity}
     of = {name: commands.add_parser(name) for name in runs}
     for name, run in runs.items():
         of[name].set_defaults(run=run)
-        if name != "export":
+        if name not in ("doctor", "export"):
             of[name].add_argument("--lessons", required=name not in ("leaks", "grade"), default="", metavar="NN,NN")
     of["pack"].add_argument("--to", type=pathlib.Path, required=True, metavar="FOLDER")
     for name in ("pack", "grade"):

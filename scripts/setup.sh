@@ -21,7 +21,7 @@ apt-get build          libboost-dev libnlopt-cxx-dev
 apt-get mpi            libopenmpi-dev openmpi-bin
 apt-get documentation  doxygen graphviz codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2
 apt-get documentation  libjs-katex
-apt-get grading        bubblewrap
+apt-get grading        bubblewrap python3-tomli
 dnf     build          gcc-c++ cmake ninja-build make git python3 diffutils findutils onednn-devel openblas-devel fmt-devel
 dnf     build          json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
 dnf     build          NLopt-devel

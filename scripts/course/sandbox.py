@@ -197,10 +197,8 @@ def require_sandbox():
     """Refused where there can be no sandbox."""
     works = walls.bubblewrap_works()
     if works is not True:
-        raise Refused(f"programs of others cannot be run safely here: {works}.\n"
-                      "Install bubblewrap; allow namespaces of users (sysctl kernel.unprivileged_userns_clone=1;\n"
-                      "in a container, --security-opt seccomp=unconfined); or, where you trust the programs, add\n"
-                      "--no-sandbox.")
+        raise Refused(f"programs of others cannot be run safely here: {works}.\nWhere you trust them, or throw the machine away "
+                      "afterwards, add --no-sandbox: SECURITY.md says what is lost.")
 
 
 class Sandbox:

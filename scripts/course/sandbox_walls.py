@@ -189,7 +189,8 @@ def bubblewrap(limits, read_only, writable, cwd):
 
     @return two lists: bwrap's arguments, and the command that changes to user 65534 inside, empty if bwrap does that.
     """
-    command = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+    # The command runs with a path of its own, on which a bwrap of the caller's need not be.
+    command = [shutil.which("bwrap"), "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
                "--hostname", "sandbox", "--new-session", "--die-with-parent"]
     for name in SYSTEM:
         if os.path.islink(f"/{name}"):
@@ -238,20 +239,40 @@ def _limits_files():
     return b"--size" in subprocess.run(["bwrap", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
+# Switches of the kernel that forbid namespaces of users: the file, what it then holds, how to allow them, and who forbids.
+SWITCHES = (("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0",
+             "AppArmor, as on Ubuntu 24.04 and newer,"),
+            ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1", "the kernel"),
+            ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000", "the kernel"))
+
+
+def how_to_allow_namespaces(switches=SWITCHES):
+    """What lets bubblewrap make namespaces on this machine."""
+    for path, forbidden, setting, who in switches:
+        if os.path.isfile(path) and pathlib.Path(path).read_text().strip() == forbidden:
+            return (f"{who} forbids namespaces of users. Until the next start this allows them: sudo sysctl -w {setting}; and for "
+                    f"ever: echo {setting} | sudo tee /etc/sysctl.d/60-rankwise.conf")
+    return ("bubblewrap needs namespaces, which containers often forbid. Grade outside of it, or start it with docker run "
+            "--security-opt seccomp=unconfined --security-opt apparmor=unconfined, and for root also --cap-add SYS_ADMIN")
+
+
 @functools.lru_cache(None)
 def bubblewrap_works():
-    """True where a command can run in bubblewrap, else a text that says why it cannot."""
+    """True where a command can run in bubblewrap, else a text that says why it cannot, and what to do."""
     if not shutil.which("bwrap"):
-        return "bwrap is not on the path (Debian, Ubuntu, Fedora: package bubblewrap)"
+        return "bwrap is not on the path. Install bubblewrap: scripts/setup.sh --grading"
     missing = [tool for tool in ("prlimit", "setpriv") if not shutil.which(tool)]
     if missing:
-        return f"{missing[0]} is not on the path (package util-linux)"
+        return f"{missing[0]} is not on the path. Install util-linux"
     if not _limits_files() and not control_groups():
-        return "bwrap is older than 0.7, so it cannot limit the size of files, and control groups are not allowed"
+        return ("bwrap is older than 0.7, so it cannot limit the size of files, and control groups are not allowed. Install a newer "
+                "one, anywhere on the path, or grade as root")
     trial = ["bwrap", "--unshare-pid", "--unshare-net", "--proc", "/proc", "--ro-bind", "/", "/", "--tmpfs", "/tmp",
              *([] if os.getuid() == 0 else ["--unshare-user"]), "true"]
     done = subprocess.run(trial, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    return True if done.returncode == 0 else done.stderr.strip() or f"bwrap ends with status {done.returncode}"
+    if done.returncode == 0:
+        return True
+    return f"{done.stderr.strip() or f'bwrap ends with status {done.returncode}'}; {how_to_allow_namespaces()}"
 
 
 @functools.lru_cache(None)

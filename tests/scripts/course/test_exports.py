@@ -5,7 +5,10 @@ import base64
 import csv
 import io
 import json
+import os
 import pathlib
+import shutil
+import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree as ET
@@ -95,6 +98,37 @@ class Gradescope(unittest.TestCase):
         self.assertEqual((document["score"], sum(test["score"] for test in document["tests"])), (13, 13))
         self.assertEqual([test["status"] for test in document["tests"]], ["passed", "failed", "failed", "failed"])
         self.assertIn("a.cpp:1", document["tests"][3]["output"])
+
+    def run_scripts(self, folder, *names, **variables):
+        """Runs scripts of the image, with a folder in place of /autograder and a stand-in for each script of the course, which
+        ends as grading an empty folder does; their command lines."""
+        source = folder / "source/scripts"
+        (source / "course/exports").mkdir(parents=True)
+        shutil.copytree(EXPORTS / "gradescope", source / "course/exports/gradescope")
+        for path in (source / "course/exports/gradescope").iterdir():
+            path.write_text(path.read_text().replace("/autograder", str(folder)))
+        for name in ("setup.sh", "build.sh", "course.py"):
+            (source / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{folder}/calls\ncase $2 in build/empty) exit 1 ;; esac\n')
+            (source / name).chmod(0o755)
+        (folder / "submission_metadata.json").write_text('{"users": [{"email": "a@b"}]}')
+        for name in names:
+            subprocess.run(["bash", source / "course/exports/gradescope" / name], env={**os.environ, "LESSONS": "03,06", **variables}, check=True)
+        return (folder / "calls").read_text().replace(str(folder), "/autograder").splitlines()
+
+    def test_the_image_has_a_sandbox_and_everything_built_before_a_submission_comes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.run_scripts(pathlib.Path(folder), "setup.sh"), [
+                "setup.sh --grading", "build.sh release", "course.py grade build/empty --lessons=03,06 --no-sandbox"])
+            self.assertTrue(os.access(f"{folder}/run_autograder", os.X_OK))
+
+    def test_a_submission_is_graded_in_a_sandbox_unless_the_image_says_that_there_is_none(self):
+        grade = "course.py grade /autograder/submission --lessons=03,06 --student=a@b"
+        for variables, option in (({}, ""), ({"GRADING": ""}, ""), ({"GRADING": "--no-sandbox"}, " --no-sandbox")):
+            with tempfile.TemporaryDirectory() as folder:
+                self.assertEqual(self.run_scripts(pathlib.Path(folder), "run_autograder", **variables), [
+                    f"{grade}{option} --json=/autograder/grade.json",
+                    "course.py export gradescope /autograder/grade.json --to=/autograder/results/results.json"])
+        self.assertIn('ENV GRADING=""\n', (EXPORTS / "gradescope/Dockerfile").read_text())
 
     def test_the_files_name_gradescopes_paths(self):
         run = (EXPORTS / "gradescope/run_autograder").read_text()

@@ -15,6 +15,7 @@ import unittest.mock
 
 from fake_course import RIGHT, SCRIPTS, hand_in, run_course, write_course
 import catalogue
+import exercise_bench
 import pack
 from exercise_tree import all_regions
 
@@ -148,14 +149,27 @@ class Pack(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertIn("5/5", output)
         status, output = run_course(self.starter, "grade", "--lessons=01.9")
-        self.assertEqual((status, output), (2, "error: there is no exercise 01.9 here; there are 01.1, 01.2\n"))
+        self.assertEqual((status, output), (2, "error: there is no exercise 01.9 to implement here. There are 01.1, 01.2\n"))
         hand_in(self.starter, **RIGHT)
         status, output = run_course(self.starter, "grade")
         self.assertEqual(status, 0, output)
-        self.assertLess(output.index("Building the tests of 01.1, 01.2 in"), output.index("01.1: passed\n01.2: passed\n"))
+        self.assertLess(output.index("Building in "), output.index("01.1 "))
         status, output = run_course(self.root, "grade")
         self.assertEqual(status, 2)
         self.assertIn("no starter repository", output)
+
+    @unittest.skipUnless(shutil.which("ninja"), "no ninja")
+    def test_a_build_of_many_files_says_how_many_are_left(self):
+        builds = "".join(f"build {n}.o: cc\n  command = c++ -o {n}.o -c {n}.cpp\n" for n in range(9))
+        (self.folder / "build").mkdir()
+        (self.folder / "build/build.ninja").write_text("rule cc\n  command = $command\n" + builds.replace("  command", " command"))
+        (self.folder / "build/0.o").touch()
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            bench = exercise_bench.Bench(self.root, self.folder, announce=True)
+            bench._say_how_long([f"{n}.o" for n in range(6)])  # pylint: disable=protected-access
+            self.assertEqual(said.getvalue(), "")
+            bench._say_how_long([f"{n}.o" for n in range(9)])  # pylint: disable=protected-access
+        self.assertRegex(said.getvalue(), r"^Building 8 files on \d+ cores, about \d+ min \.\.\.\n$")
 
     @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
     def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
@@ -245,6 +259,18 @@ class Pack(unittest.TestCase):
             self.assertEqual(status, 2, output)
             self.assertIn(why, output)
         self.assertFalse((self.folder / "other").exists())
+
+    def test_the_doctor_says_what_grading_lacks(self):
+        (self.root / "scripts/doctor.sh").write_text("#!/bin/sh\necho 'ok    tools'\n")
+        (self.root / "scripts/doctor.sh").chmod(0o755)
+        output = run_course(self.root, "doctor")[1]
+        self.assertRegex(output, r"^ok    tools\n(ok|note|BAD) +sandbox .*\n(.*\n)*ok    course     revision [0-9a-f]{40}\n"
+                         "note  programs   those of the lessons 01 are not built.*make build")
+        with unittest.mock.patch.dict(os.environ, PATH=str(self.folder)):
+            status, output = run_course(self.root, "doctor")
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"BAD   sandbox    .*bwrap is not on the path. Install bubblewrap: scripts/setup.sh --grading.*\n(.*\n)*"
+                         r"BAD   course     git is not on the path")
 
     def test_a_leak_is_refused_and_reported(self):
         path = self.root / "gpt2/half.cpp"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from sandbox_attempts import SCRIPTS, SECRET, SOURCE, WORKS, SandboxTest, alive, sandbox_walls
 from exercise_tree import Refused
@@ -210,6 +211,25 @@ class Machines(unittest.TestCase):
                   "try:\n  Sandbox('/usr')\nexcept Refused as error:\n  print(error)")
         done = subprocess.run([sys.executable, "-B", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
         self.assertRegex(done.stdout, "bwrap is not on the path(.|\n)*--no-sandbox")
+
+    @unittest.skipIf(WORKS is not True, "no sandbox here")
+    def test_bubblewrap_is_that_of_the_path_wherever_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bwrap, called = pathlib.Path(folder, "bwrap"), pathlib.Path(folder, "called")
+            bwrap.write_text(f'#!/bin/sh\necho >>{called}\nexec {shutil.which("bwrap")} "$@"\n')
+            bwrap.chmod(0o755)
+            with unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                done = Sandbox("/usr").run(["echo", "inside"])
+            self.assertEqual((done.stdout, called.exists()), (b"inside\n", True))
+
+    def test_who_forbids_namespaces_is_named_with_what_allows_them(self):
+        with tempfile.NamedTemporaryFile("w+") as switch:
+            ubuntu = [(switch.name, *sandbox_walls.SWITCHES[0][1:])]
+            self.assertIn("outside of it, or start it with docker run", sandbox_walls.how_to_allow_namespaces(ubuntu))
+            switch.write("1\n")
+            switch.flush()
+            self.assertRegex(sandbox_walls.how_to_allow_namespaces(ubuntu), "^AppArmor, as on Ubuntu 24.04 .* sudo sysctl -w "
+                             "kernel.apparmor_restrict_unprivileged_userns=0; .*/etc/sysctl.d/")
 
     @unittest.skipIf(os.getuid() != 0 or WORKS is not True, "only root can be refused a tree that is private")
     def test_a_private_tree_is_refused(self):
