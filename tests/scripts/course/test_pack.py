@@ -159,17 +159,20 @@ class Pack(unittest.TestCase):
         self.assertIn("no starter repository", output)
 
     @unittest.skipUnless(shutil.which("ninja"), "no ninja")
-    def test_a_build_of_many_files_says_how_many_are_left(self):
-        builds = "".join(f"build {n}.o: cc\n  command = c++ -o {n}.o -c {n}.cpp\n" for n in range(9))
-        (self.folder / "build").mkdir()
-        (self.folder / "build/build.ninja").write_text("rule cc\n  command = $command\n" + builds.replace("  command", " command"))
-        (self.folder / "build/0.o").touch()
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            bench = exercise_bench.Bench(self.root, self.folder, announce=True)
-            bench._say_how_long([f"{n}.o" for n in range(6)])  # pylint: disable=protected-access
-            self.assertEqual(said.getvalue(), "")
-            bench._say_how_long([f"{n}.o" for n in range(9)])  # pylint: disable=protected-access
-        self.assertRegex(said.getvalue(), r"^Building 8 files on \d+ cores, about \d+ min \.\.\.\n$")
+    def test_a_build_says_how_many_files_are_left(self):
+        (self.folder / "CMakeLists.txt").write_text("""cmake_minimum_required(VERSION 3.20)
+project(three NONE)
+foreach(n 1 2 3)
+  add_custom_command(OUTPUT made${n} COMMAND ${CMAKE_COMMAND} -E touch made${n})
+endforeach()
+add_custom_target(all_made DEPENDS made1 made2 made3)
+""")
+        build = self.folder / "build"
+        subprocess.run(["cmake", "-G", "Ninja", "-S", self.folder, "-B", build], capture_output=True, check=True)
+        with contextlib.redirect_stderr(io.StringIO()) as said, unittest.mock.patch.object(exercise_bench, "PAUSE_S", -1):
+            status, output = exercise_bench.build_telling(build, ["all_made"])
+        self.assertEqual(status, 0, output)
+        self.assertRegex(said.getvalue(), r"build: 1 of 3, about \d+ s more\n")
 
     @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
     def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
