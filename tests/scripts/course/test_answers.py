@@ -327,7 +327,8 @@ class Grading(unittest.TestCase):
         for given in (f"{right:,}", f'"{right:,}"', f"{right:,}".replace(",", "'"), f'"{right:,} bytes"'.replace(",", "\u202f"), f"{right},0",
                       f"\u201c{right}\u201d", f"'{right}' # mine", f'"{right}', f'"1000 \u00d7 {n} \u00b7 ({n} \u2212 1)"'):
             for encoding in ("utf-8", "utf-8-sig", "utf-16"):
-                rows = self.grade(self.filled(given, "-0,7273", formula).replace("\n", "\r\n").encode(encoding))
+                text = self.filled(given, "-0,7273", formula)
+                rows = self.grade(text[text.index("["):].replace("\n", "\r\n").encode(encoding))
                 self.assertEqual([row["verdict"] for row in rows], ["passed"] * 2, (given, encoding, rows))
         rows = self.grade(self.filled(f"\u201c{right}\u201d", "-0.7273", formula).replace('["42.1"]', "[42.1]").encode("cp1252"))
         self.assertEqual([row["verdict"] for row in rows], ["passed"] * 2, rows)

@@ -186,6 +186,7 @@ class Command(unittest.TestCase):
             for name in FORMATS:
                 status, output = run_course(SCRIPTS.parent, "export", name, path, f"--to={target}")
                 self.assertEqual((status, output), (0, ""))
+                self.assertNotIn("u001b", target.read_text())
                 self.assertEqual(target.read_text().replace("\r", "").strip(), export(name, [read_grade(path)]).replace("\r\n", "\n").strip())
             self.assertEqual(run_course(SCRIPTS.parent, "export", "gradescope", path, path)[0], 2)
             self.assertIn("Choose one of csv", run_course(SCRIPTS.parent, "export", "xls", path)[1])

@@ -194,7 +194,7 @@ class Texts(unittest.TestCase):
     def test_no_text_holds_the_grader(self):
         tree = encoded(TREE)
         regions = all_regions(tree)
-        for text in ("\n", " ", "\n ", "/*", '\\"', "\\'", "'", '// "a"\n', "[[", "(", "#\n", '"', "\t//", "a.", "0'"):
+        for text in ("\n", " ", "\n ", "/* ", '\\"', "\\'", "'", '// "a"\n', "[[", "(", "#\n", '"', "\t//", "a.", "0'"):
             content = files_of(twice=text * (300_000 // len(text)))["gpt2/twice.cpp"].encode()
             begin = time.process_time()
             try:

@@ -250,12 +250,12 @@ class Anything(Folder):
     """Whatever is handed in, there is a row for each student, and each row can be written."""
 
     def grade(self, rows=lambda one: [dict(exercise="01.1", title="T", points=0, of=1, verdict="refused",
-                                           detail=content if isinstance(content, str) else "") for content in one.files.values()]):
+                                           detail=content if isinstance(content, str) else "") for content in one.files.values()], prepare=lambda: None):
         """Grades the folder without judging."""
         course = object.__new__(grade_all.Course)
         course.lessons, course.digest, course.secret, course.jobs, course.seed = ["01"], "", "", 4, ""
         course.read = lambda submission: submissions.hand_in(submission, WANTED)
-        course.prepare = lambda: None
+        course.prepare = prepare
         course.unread = lambda student, why: unread_document({}, ["01"], student, "", why)
         course.grade = lambda one: document_of(["01"], one.student, "", rows(one), one.unread)
         grades = self.folder / "grades"
@@ -301,6 +301,9 @@ class Anything(Folder):
         grades, documents, _ = self.grade(lambda one: [row])
         self.assertEqual([document["points"] for document in documents.values()], [60, 60])
         self.zip("alice.zip", {**FILES, "gpt2/half.cpp": "other"})
+        with self.assertRaises(ZeroDivisionError):
+            self.grade(prepare=lambda: 1 / 0)  # the course is broken
+        self.assertEqual([path.parent.name for path in grades.glob("*/grade.json")], ["bob"])
         (self.handed_in / "bob.zip").unlink()
         grades, documents, failed = self.grade(lambda one: 1 / 0)
         self.assertEqual((set(documents), documents["alice"]["points"], failed), ({"alice"}, 0, 1))
@@ -315,10 +318,11 @@ class Anything(Folder):
         script = self.folder / "students.py"
         script.write_text(f"import pathlib, sys\nsys.path.insert(0, {str(SCRIPTS / 'course')!r})\nimport submissions\nimport documents\n"
                           "documents.show_control_characters()\nfound = submissions.find_submissions(pathlib.Path(sys.argv[1]))\n"
-                          "print(*(one.student for one in found), sep='\\n')\n")
-        done = subprocess.run([sys.executable, script, self.handed_in], capture_output=True, check=True,
+                          "[pathlib.Path(sys.argv[2], one.student).mkdir() for one in found]\nprint(*(one.student for one in found), sep='\\n')\n")
+        done = subprocess.run([sys.executable, script, self.handed_in, self.folder], capture_output=True, check=True,
                               env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
         self.assertEqual(done.stdout.decode().split(), ["J\u00f6rg", "M\u00fcller", "\u5f20"])
+        self.assertTrue((self.folder / "\u5f20").is_dir() and (self.folder / "M\u00fcller").is_dir())
 
 
 if __name__ == "__main__":
