@@ -21,8 +21,8 @@ import sys
 import tarfile
 import zipfile
 
-from exercise_tree import Refused
-from documents import shown
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from documents import shown  # noqa: E402
 
 MOST_BYTES_OF_A_FILE = 1 << 20
 MOST_BYTES_OF_AN_ARCHIVE = 256 << 20  # when it is expanded
@@ -37,6 +37,10 @@ OF_MOODLE = re.compile(r"^.*_assignsubmission_file_", re.DOTALL)  # in front of 
 OF_COPIES = re.compile(r"\s*\(\d{1,3}\)(?=\.|$)")  # a second download: answers-03 (1).toml
 
 
+class Unread(Exception):
+    """Nothing can be read of a submission, or of an archive in it; the text is the end of a sentence."""
+
+
 class Limited:
     """The bytes of a stream; more than the limit are refused."""
 
@@ -47,7 +51,7 @@ class Limited:
         data = self.stream.read(min(size, self.left + 1))
         self.left -= len(data)
         if self.left < 0:
-            raise Refused(f"expands to more than {MOST_BYTES_OF_AN_ARCHIVE >> 20} MiB")
+            raise Unread(f"expands to more than {MOST_BYTES_OF_AN_ARCHIVE >> 20} MiB")
         return data
 
 
@@ -100,7 +104,7 @@ def of_archive(file, name):
     first = file.read(262)
     file.seek(0)
     if kind := next((kind for magic, kind in OTHERS.items() if first.startswith(magic)), None):
-        raise Refused(f"is a {kind} archive: hand in a .zip or a .tar.gz")
+        raise Unread(f"is a {kind} archive: hand in a .zip or a .tar.gz")
     if first.startswith(b"PK"):
         yield from of_zip(file)
     elif opened := next((opened for magic, opened in COMPRESSED.items() if first.startswith(magic)), None):
@@ -109,7 +113,7 @@ def of_archive(file, name):
     elif first[257:] == b"ustar":
         yield from of_tar(file)
     elif ENDING.search(name):
-        raise Refused(f"is no archive, whatever its name: it is {'damaged' if first else 'empty'}")
+        raise Unread(f"is no archive, whatever its name: it is {'damaged' if first else 'empty'}")
     else:
         yield name, file.read
 
@@ -123,7 +127,7 @@ def unpacked(found, depth=MOST_ARCHIVES_DEEP):
         try:
             content = read(MOST_BYTES_INSIDE + 1)
             if len(content) > MOST_BYTES_INSIDE:
-                raise Refused(f"is larger than {MOST_BYTES_INSIDE >> 20} MiB")
+                raise Unread(f"is larger than {MOST_BYTES_INSIDE >> 20} MiB")
             yield from ((f"{name}/{inner}", of_inner) for inner, of_inner in unpacked(of_archive(io.BytesIO(content), name), depth - 1))
         except Exception as error:  # pylint: disable=broad-except
             yield f"{name}, which {why(error)}", None
@@ -143,7 +147,7 @@ def why(error):
         return "needs too much memory"
     if "is encrypted" in str(error):
         return "is encrypted: hand it in without a password"
-    return shown(str(error) if isinstance(error, Refused) else f"cannot be read: {error or type(error).__name__}")[:500]
+    return shown(str(error) if isinstance(error, Unread) else f"cannot be read: {error or type(error).__name__}")[:500]
 
 
 # ---- Which of them is meant ---------------------------------------------------------------------------------------------
@@ -194,21 +198,21 @@ def chosen_of(names, wanted):
 
 
 def read(path, wanted):
-    """The files asked for, each with "", or a sentence about it. Refused if there is none."""
+    """The files asked for, each with "", or a sentence about it. Unread if there is none."""
     names = list(dict.fromkeys(name for name, _ in itertools.islice(entries_of(path), MOST_FILES + 1)))
     if len(names) > MOST_FILES:
-        raise Refused(f"holds more than {MOST_FILES:,} files: hand in those with exercises and answers")
+        raise Unread(f"holds more than {MOST_FILES:,} files: hand in those with exercises and answers")
     if not names:
-        raise Refused("is empty")
+        raise Unread("is empty")
     chosen, missing, several = chosen_of(names, wanted)
     if len(missing) == len(wanted):
-        raise Refused(f"has none of the files that are graded, as {listed(wanted)}. It holds {listed(names)}")
+        raise Unread(f"has none of the files that are graded, as {listed(wanted)}. It holds {listed(names)}")
     answer = {path: (sentence, True) for path, sentence in several.items()}
     for name, of_entry in entries_of(path) if chosen else []:
         if name in chosen:  # the last one of a name counts, as when an archive is unpacked
             answer[chosen[name]] = content_of(name, of_entry)
     if all(why for _, why in answer.values()):
-        raise Refused(f"has nothing that can be graded: {'; '.join(sentence for sentence, _ in answer.values())}")
+        raise Unread(f"has nothing that can be graded: {'; '.join(sentence for sentence, _ in answer.values())}")
     return answer | {path: (sentence, True) for path, sentence in missing.items()}
 
 

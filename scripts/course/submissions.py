@@ -107,7 +107,7 @@ def read_submission(submission, wanted):
         raise Refused(f"{', '.join([name, *others])} are all of {submission.student}. Leave the one that counts; names.csv tells people of one name apart")
     with tempfile.TemporaryFile() as output:
         try:
-            done = subprocess.run([sys.executable, "-X", "utf8", "-B", archives.__file__], stdout=output, stderr=subprocess.DEVNULL, check=False,
+            done = subprocess.run([sys.executable, "-S", "-B", "-X", "utf8", archives.__file__], stdout=output, stderr=subprocess.DEVNULL, check=False,
                                   input=json.dumps([os.fspath(submission.path), wanted]).encode(), timeout=WALL_S)
         except subprocess.TimeoutExpired:
             raise Refused(f"{name} takes more than {WALL_S} s to read") from None

@@ -55,10 +55,10 @@ def most_of_a_rank(messages):
 
 def sums_difference(expected, got):
     """The same where another order of messages is right too: over all ranks."""
-    wanted, sent = sum_of_traffic(expected.messages), sum_of_traffic(got.messages)
+    wanted, sent = sum_of_traffic(expected), sum_of_traffic(got)
     if wanted[1] != sent[1] or wanted[0] < sent[0]:
         return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
-    most, allowed = most_of_a_rank(got.messages), most_of_a_rank(expected.messages)
+    most, allowed = most_of_a_rank(got), most_of_a_rank(expected)
     if most > 1.25 * allowed:  # which rank sends a remainder may differ
         return f"one rank sent {most:,} bytes; no rank needs to send more than about {allowed:,}"
     return ""
@@ -78,18 +78,9 @@ def steps_difference(judged, cases, expected, got):
     """The first case in which more messages came one after the other than its page allows, or than with the reference."""
     for case, most, steps in zip(cases, expected.steps, got.steps):
         if steps > (allowed := max(most, judged.steps(case.ranks))):
-            return (f"{case.text}: {steps} messages are sent one after the other; {allowed} steps are enough, "
+            return (f"{case.text}\n{steps} messages are sent one after the other; {allowed} steps are enough, "
                     "if in each of them every rank sends one and receives one")
     return ""
-
-
-def traffic_difference(judged, cases, expected, got):
-    """What was sent otherwise than by the reference, as a sentence; empty if nothing was."""
-    if judged.traffic == "pairs":
-        found = pairs_difference(expected.messages, got.messages)
-    else:
-        found = sums_difference(expected, got)
-    return found or (steps_difference(judged, cases, expected, got) if judged.steps else "")
 
 
 def without_answers(text):
@@ -139,8 +130,11 @@ def compare(judged, cases, expected, got):
         if got.outcome.unreceived:
             sender, receiver, size = got.outcome.unreceived[0]
             return "failed", f"{where}: no rank received a message of {size:,} bytes from rank {sender} to rank {receiver}"
-        if difference := traffic_difference(judged, cases, expected.outcome, got.outcome):
-            return "failed", f"{where}\n{difference}"
+        difference = pairs_difference if judged.traffic == "pairs" else sums_difference
+        if found := difference(expected.outcome.messages, got.outcome.messages):
+            return "failed", f"{where}\n{found}"
+        if judged.steps and (found := steps_difference(judged, cases, expected.outcome, got.outcome)):
+            return "failed", found
         if more := dict(got.outcome.collectives - expected.outcome.collectives):
             return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
     return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
