@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 """Tests scripts/course/exercise.py on a tree of two exercises that builds in a few seconds."""
 
+import contextlib
+import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts/course"
 sys.path.insert(0, str(SCRIPTS))
 sys.dont_write_bytecode = True
 
 from sandbox_walls import bubblewrap_works  # noqa: E402
+from exercise_bench import build_telling  # noqa: E402
 from exercise_tree import Refused, all_regions, apply_patch, find_regions, stubbed_files, write_tree  # noqa: E402
+from visible import blamed  # noqa: E402
 
 # Two exercises in two files; the tests print what Catch2 would.
 TREE = {
@@ -199,6 +205,23 @@ class Patches(unittest.TestCase):
         for patch in ("nothing\n", self.patch.replace("b/x", "b/y")):
             with self.assertRaises(Refused):
                 apply_patch({"x": b"a\nb\nc\n"}, patch, "p")
+
+
+class Builds(unittest.TestCase):
+    def test_a_long_build_says_how_far_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cmake = pathlib.Path(folder) / "cmake"
+            cmake.write_text("#!/bin/sh\necho '[1/4] a'; echo b; echo '[ 50%] c'; exit 3\n")
+            cmake.chmod(0o755)
+            with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"), mock.patch("exercise_bench.PAUSE_S", -1), \
+                    contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(build_telling("F", {"target"}), (3, "[1/4] a\nb\n[ 50%] c\n"))
+        self.assertRegex(said.getvalue(), r"^building F: 1 of 4, about \d+ s more\nbuilding F: 50 of 100, about \d+ s more\n$")
+
+    def test_an_error_is_blamed_on_the_body_above_it(self):
+        text = "".join(f'// BEGIN EXERCISE 01.{i} points=1 "a"\n  work();\n// END EXERCISE\n' for i in (1, 2))
+        for line, broken, exercise in ((2, {}, "01.1"), (5, {}, "01.2"), (7, {}, "01.2"), (7, {"01.2"}, "01.1"), (7, {"01.1", "01.2"}, None)):
+            self.assertEqual(blamed("gpt2/a.cpp", text, f"/x/gpt2/a.cpp:{line}:3: error: why", broken), exercise)
 
 
 class Commands(unittest.TestCase):

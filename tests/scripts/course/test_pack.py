@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Tests scripts/course.py pack: which solutions are left out, what a starter repository holds, and that it grades itself."""
 
-import contextlib
-import io
 import json
 import os
 import pathlib
@@ -15,7 +13,6 @@ import unittest.mock
 
 from fake_course import RIGHT, SCRIPTS, hand_in, run_course, write_course
 import catalogue
-import exercise_bench
 import pack
 from exercise_tree import all_regions
 
@@ -157,22 +154,6 @@ class Pack(unittest.TestCase):
         status, output = run_course(self.root, "grade")
         self.assertEqual(status, 2)
         self.assertIn("no starter repository", output)
-
-    @unittest.skipUnless(shutil.which("ninja"), "no ninja")
-    def test_a_build_says_how_many_files_are_left(self):
-        (self.folder / "CMakeLists.txt").write_text("""cmake_minimum_required(VERSION 3.20)
-project(three NONE)
-foreach(n 1 2 3)
-  add_custom_command(OUTPUT made${n} COMMAND ${CMAKE_COMMAND} -E touch made${n})
-endforeach()
-add_custom_target(all_made DEPENDS made1 made2 made3)
-""")
-        build = self.folder / "build"
-        subprocess.run(["cmake", "-G", "Ninja", "-S", self.folder, "-B", build], capture_output=True, check=True)
-        with contextlib.redirect_stderr(io.StringIO()) as said, unittest.mock.patch.object(exercise_bench, "PAUSE_S", -1):
-            status, output = exercise_bench.build_telling(build, ["all_made"])
-        self.assertEqual(status, 0, output)
-        self.assertRegex(said.getvalue(), r"build: 1 of 3, about \d+ s more\n")
 
     @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
     def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
