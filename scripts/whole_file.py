@@ -8,6 +8,12 @@ import secrets
 import stat
 
 MOST_LINKS = 40  # the limit of Linux
+KEPT = set()  # paths of the files that are not replaced
+
+
+def keep(path):
+    """From now on write_whole() replaces this file under no name: it is what something else is made of."""
+    KEPT.add(os.path.abspath(path))
 
 
 def write_whole(path, content):
@@ -52,6 +58,8 @@ def replace(path, data, old):
     """Replaces a file that is no link; old is its status, None if it does not exist."""
     if old and not (old.st_mode & 0o222 and os.access(path, os.W_OK)):
         raise PermissionError(errno.EACCES, "It is write-protected")
+    if old and any(os.path.exists(kept) and os.path.samefile(kept, path) for kept in KEPT):
+        raise FileExistsError(errno.EEXIST, "It is read here, and would be lost")
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # it may not be readable: found out before anything is replaced

@@ -8,7 +8,7 @@ import sys
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(SCRIPTS))
 from documents import read_json, show_control_characters  # noqa: E402, F401  for all that make pages
-from whole_file import write_whole  # noqa: E402, F401
+from whole_file import keep, write_whole  # noqa: E402, F401
 
 
 class NotThere(Exception):
@@ -16,9 +16,10 @@ class NotThere(Exception):
 
 
 def read(path):
-    """A JSON document.
+    """A JSON document, whose file no page replaces.
     @throws NotThere  with its name, if it is none."""
     try:
+        keep(path)
         return read_json(path)
     except (OSError, ValueError) as error:
         raise NotThere(f"{path} cannot be read: {error}") from error

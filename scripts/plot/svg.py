@@ -10,8 +10,9 @@ import sys
 from xml.sax.saxutils import escape
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from documents import read_json, show_control_characters  # noqa: E402, F401  for all that draw
-from whole_file import write_whole  # noqa: E402, F401
+import documents  # noqa: E402
+from documents import show_control_characters  # noqa: E402, F401  for all that draw
+from whole_file import keep, write_whole  # noqa: E402, F401
 
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#e69f00", "#009e73", "#cc79a7"
 SKY, RED, YELLOW, BROWN = "#56b4e9", "#d55e00", "#f0e442", "#8c564b"
@@ -25,6 +26,12 @@ DARK = {PAPER: "#16191d", INK: "#d8dde3", TICK: "#f5f7f9", OUTLINE: "#aab2bb", V
 ON_COLOUR = "#111111"               # words on a colour of data, light or dark around it
 
 LETTER = 6.4                        # the width of one, about
+
+
+def read_json(path):
+    """documents.read_json(), of a file that no picture replaces."""
+    keep(path)
+    return documents.read_json(path)
 
 
 def text(x, y, content, anchor="middle", extra="", colour=INK):

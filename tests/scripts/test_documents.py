@@ -33,6 +33,17 @@ class Documents(unittest.TestCase):
                         self.assertTrue(done.stderr.startswith(b"error: "), said)
                         self.assertNotIn(b"\x1b", said)
 
+    def test_none_is_replaced_by_what_is_made_of_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            report.write_text('{"lesson": "03", "ranks": 1, "loss": [1.5]}', encoding="utf-8")
+            (link := report.with_name("link")).hardlink_to(report)
+            for script, output in (("compare_runs.py", "--output"), ("plot/compare_losses.py", "--plot")):
+                done = subprocess.run([sys.executable, SCRIPTS / script, report, f"{output}={link}"], capture_output=True)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertIn(b"It is read here, and would be lost", done.stderr)
+                self.assertIn("1.5", link.read_text(encoding="utf-8"))
+
     def test_an_output_that_cannot_be_written_and_an_interrupt_are_no_traceback(self):
         code = f"import os, sys; sys.path.insert(0, {str(SCRIPTS)!r}); import documents; documents.show_control_characters(); "
         for shell, status, said in (("print(1)' >/dev/full", 1, b"error: the output cannot be written: No space left on device.\n"),
