@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+from documents import show_control_characters
 from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -66,6 +67,8 @@ def main(arguments):
     try:
         lesson, axes = LESSONS[known.lesson]
         program = known.build / "lessons" / lesson
+        if known.ranks < 1:  # mpirun -np 0 would start one for each core
+            raise Refused(f"error: --ranks={known.ranks} is not a number of ranks.\n       Use a whole number, 1 or more: --ranks=4")
         if fixed := [option for option in options if option.split("=")[0][2:] in axes]:
             raise Refused(f"error: {fixed[0]} cannot be given: all meshes are tried.\n       Leave it out.")
         meshes = run(program, known.ranks, *options, "--dry-run")["meshes"]
@@ -83,4 +86,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    show_control_characters()
     sys.exit(main(sys.argv[1:]))

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+from documents import show_control_characters
 from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -80,4 +81,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    show_control_characters()
     sys.exit(main(sys.argv[1:]))
