@@ -75,7 +75,7 @@ def step_of(options):
     try:
         step = Step(report, trace, options.step)
         return step, filled("film/film", data_of(step))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson ({error!r})") from error
 
 

@@ -26,8 +26,12 @@ def read(path):
 
 
 def filled(name, data):
-    """A page: page.html with data, and with the page's own content, style and script, as film/film.js."""
-    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    """A page: page.html with data, and with the page's own content, style and script, as film/film.js.
+    @throws NotThere  if a browser could not read the data."""
+    try:
+        embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    except ValueError as error:
+        raise NotThere(f"numbers to be shown are not those of a lesson: {error}") from error
 
     def content(mark):
         return embedded if mark[1] == "page.json" else (SCRIPTS / mark[1]).read_text(encoding="utf-8")

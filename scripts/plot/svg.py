@@ -7,7 +7,7 @@ eyes see. Words, grids and greys turn with the reader's choice between light and
 import math
 import pathlib
 import sys
-from xml.sax.saxutils import escape
+from xml.sax import saxutils
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import documents  # noqa: E402
@@ -32,6 +32,11 @@ def read_json(path):
     """documents.read_json(), of a file that no picture replaces."""
     keep(path)
     return documents.read_json(path)
+
+
+def escape(words):
+    """Words of a document, as XML can have them: it has no control characters."""
+    return saxutils.escape(documents.printable(words))
 
 
 def text(x, y, content, anchor="middle", extra="", colour=INK):

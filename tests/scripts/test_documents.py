@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 READERS = ["plot/compare_losses.py IN IN", "plot/plot_memory.py bars IN --output=OUT", "plot/plot_memory.py time IN --output=OUT",
@@ -43,6 +44,15 @@ class Documents(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stdout)
                 self.assertIn(b"It is read here, and would be lost", done.stderr)
                 self.assertIn("1.5", link.read_text(encoding="utf-8"))
+
+    def test_what_a_browser_could_not_read_is_not_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report, made = pathlib.Path(folder) / "\x1b.json", pathlib.Path(folder) / "made"
+            report.write_text('{"lesson": "03", "ranks": NaN, "loss": [1.5]}', encoding="utf-8")
+            for script, output, status in (("compare_runs.py", "--output", 2), ("plot/compare_losses.py", "--plot", 0)):
+                done = subprocess.run([sys.executable, SCRIPTS / script, report, f"{output}={made}"], capture_output=True)
+                self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn("\\x1b", "".join(xml.etree.ElementTree.parse(made).getroot().itertext()))
 
     def test_an_output_that_cannot_be_written_and_an_interrupt_are_no_traceback(self):
         code = f"import os, sys; sys.path.insert(0, {str(SCRIPTS)!r}); import documents; documents.show_control_characters(); "
