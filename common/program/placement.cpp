@@ -5,6 +5,7 @@
 #include <bitset>
 #include <map>
 #include <mutex>
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 #include <vector>
@@ -136,6 +137,18 @@ void report_cores(Report& report, const Session& session)
 }
 
 }  // namespace
+
+void start_threads(int threads)
+{
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  int started = 0;
+#pragma omp parallel reduction(+ : started)
+  ++started;
+  if (started < threads)
+    throw UserError(fmt::format("--threads={}, of which only {} start.", threads, started),
+                    "Unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or use as many threads as they allow.");
+}
 
 void report_placement(Report& report, const Session& session, DeviceKind device)
 {

@@ -19,6 +19,11 @@ namespace rankwise {
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
+/// Sets the number of OpenMP threads of this rank. Libraries divide a product among all threads that there may be, and what a
+/// thread that does not start would compute is never computed.
+/// @throws UserError  if fewer start.
+void start_threads(int threads);
+
 /// Says so if the ranks of a machine are bound to fewer cores than they have threads while others are free. If the ranks
 /// compute on GPUs: prints rank, host, GPU, its name and memory for all ranks, and adds `placement` to
 /// the JSON document. All ranks make this call.

@@ -305,6 +305,16 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
   report_.write_so_far();
 }
 
+bool Progress::asked_to_stop()
+{
+  if (stopped_by_ != 0) return true;
+  stop_.begin_step();
+  stopped_by_ = stop_.end_step();
+  if (stopped_by_ != 0)
+    report_.comment(fmt::format("stopped by {} after step {}, in a sample", name_of_signal(stopped_by_), made_));
+  return stopped_by_ != 0;
+}
+
 void Progress::log(const nlohmann::json& line)
 {
   if (run_.session.rank() == 0 && !run_.options.log.empty()) log_.add(json_text(line) + "\n");

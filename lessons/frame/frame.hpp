@@ -112,6 +112,9 @@ class Progress {
   /// Between two steps: validates, saves, and keeps parameters for the comparison with the reference run, when due.
   void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<double()>& evaluate);
 
+  /// Between two tokens of a sample: whether a signal has asked any rank to stop, which the report says.
+  bool asked_to_stop();
+
   /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);
   /// Shows what all ranks do, with --watch, until the result is destroyed.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <omp.h>
 
 #include <fmt/format.h>
 
@@ -13,13 +12,6 @@
 namespace rankwise {
 
 namespace {
-
-/// Sets the number of threads, which has to happen before the first buffer is filled.
-const LessonOptions& with_threads(const LessonOptions& options)
-{
-  omp_set_num_threads(options.threads);
-  return options;
-}
 
 /// Tokens that are all the same, without memory.
 class SameTokens final : public TokenSource {
@@ -47,7 +39,7 @@ Tokens rehearsed_tokens(const LessonOptions& options, const BatchShape& batch)
 }  // namespace
 
 Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const ActivationShape& a)
-    : options(with_threads(o)),
+    : options(o),
       session(s),
       config(o.config()),
       batch(b),

@@ -12,6 +12,7 @@
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
+#include "common/program/placement.hpp"
 #include "common/program/report.hpp"
 #include "gpt2/prompt.hpp"
 #include "gpt2/run_report.hpp"
@@ -108,6 +109,7 @@ void check_run(typename L::Options& options, const OptionTable& table, const Ses
 {
   constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
   check_ranges(options);
+  if (!options.dry_run) start_threads(options.threads);  // before the first buffer is filled
   check_effects(table, options, options.epochs > 0 ? any_number : options.schedule_over(0).steps);
   check_ranks<L>(options, ranks_of(options, session));
   check_elastic(options, ranks_of(options, session));
@@ -173,16 +175,16 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
 
 /// Generates `--samples` texts of `--sample` tokens, one token after the other; the same texts on all ranks.
 template <Lesson L>
-void report_samples(Report& report, L& lesson, Run& run)
+void report_samples(Report& report, L& lesson, Run& run, Progress& progress)
 {
   const auto span = run.time.span(Work::compute, "sampling");
   const LessonOptions& o = run.options;
   const Tokenizer& tokenizer = *run.tokens.tokenizer;
   const std::vector<Token> prompt = prompt_of(o, tokenizer);
   const std::optional<Token> stop = stop_token(o, tokenizer);
-  for (std::int64_t n = 0; n < o.samples; ++n) {
+  for (std::int64_t n = 0; n < o.samples && !progress.asked_to_stop(); ++n) {
     std::vector<Token> text = prompt;
-    for (std::int64_t i = 0; i < o.sample && (i == 0 || text.back() != stop); ++i)
+    for (std::int64_t i = 0; i < o.sample && (i == 0 || (text.back() != stop && !progress.asked_to_stop())); ++i)
       text.push_back(lesson.next_token(std::span<const Token>(text), n * o.sample + i));
     // The line end that a sample begins with if there is no prompt is not printed.
     const bool prompted = !o.prompt.empty() || !o.prompt_file.empty();
@@ -206,7 +208,7 @@ void report_run(Report& report, L& lesson, const typename L::Options& options, c
   if constexpr (requires { lesson.report(report); }) lesson.report(report);
   progress.report_times();
   if constexpr (requires(std::span<const Token> text) { lesson.next_token(text, 0); })
-    if (options.sample > 0) report_samples(report, lesson, run);
+    if (options.sample > 0) report_samples(report, lesson, run, progress);
 }
 
 /// The state of the model on these ranks: from the seed, from a file, or from what was kept as a rank died.

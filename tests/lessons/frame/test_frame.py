@@ -202,6 +202,14 @@ class Stopping(Frame):
     def test_the_launcher_passes_sigusr1_on(self):
         self.assert_stops("05_zero2", 4, signal.SIGUSR1, lambda job: job.process.send_signal(signal.SIGUSR1))
 
+    def test_a_sample_is_left_unfinished(self):
+        job = self.start("03_ddp", 2, *self.fast, "--steps=1", "--sample=100000000")
+        time.sleep(5 * LOOK_S)
+        os.kill(job.rank(1), signal.SIGTERM)
+        self.assertEqual(job.wait(), 128 + signal.SIGTERM, job.output())
+        self.assertIn("# stopped by SIGTERM after step 1, in a sample", job.output())
+        self.assertTrue(job.report()["finished"])
+
     def test_without_a_checkpoint_it_reports_all_the_same(self):
         job = self.start("03_ddp", 3, *self.fast, ENDLESS, "--global-batch=12")
         os.kill(job.rank(0), signal.SIGINT)
@@ -258,6 +266,12 @@ class Stopping(Frame):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual("the 2 threads of the ranks on the machine of rank 0 are bound to 1 of its" in done.stdout,
                                  len(bound) > 3, done.stdout)
+
+    def test_threads_that_do_not_start(self):
+        for variable in ("OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"):
+            done = run_to_its_end(["env", variable, os.path.join(BUILD, "lessons/01_single_device"), *self.fast, "--steps=1", "--threads=2"])
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("error: --threads=2, of which only 1 start.", done.stderr)
 
     def test_a_signal_that_is_ignored_stays_so(self):
         job = self.start("01_single_device", None, *self.small, ENDLESS, interrupt=signal.SIG_IGN)
