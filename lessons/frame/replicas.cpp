@@ -13,6 +13,7 @@
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
 #include "common/collectives/subtrees.hpp"
+#include "common/files/output_file.hpp"
 #include "common/files/sealed_file.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"
@@ -65,6 +66,8 @@ void check_alike(const OptionTable& options)
     const bool is_input = file.use == FileUse::read && !file.asked.starts_with("--config=");
     if (is_input || file.asked.starts_with("--checkpoint="))
       read.push_back(fmt::format("{} (content {:.16})", file.asked, content_digest(file.path)));
+    if (file.asked.starts_with("--checkpoint="))  // rank 0 has just made its lock
+      read.push_back(fmt::format("its folder (lock {:.16})", content_digest(name_beside(file.path, ".", ".lock"))));
   }
   std::vector<std::pair<std::string, std::string>> facts{
       {"the files that they read", fmt::format("{}", fmt::join(read, ", "))}};

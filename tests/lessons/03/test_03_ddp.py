@@ -297,6 +297,13 @@ class WrongInput(Lesson):
                 self.assertIn("the ranks differ in the files that they read.\n       rank 0: ", text)
                 self.assertEqual(len(set(re.findall(re.escape(options[0]) + r" \(content (\w+)\)", text))), 2, text)
 
+    def test_a_folder_that_each_rank_has_for_itself(self):
+        folders = [self.path("here"), self.path("there")]
+        for folder in folders:
+            os.mkdir(folder)
+        text = self.different(["--checkpoint=new.h5"], ["--checkpoint=new.h5"], folders=folders)
+        self.assertRegex(text, r"rank 0: .*its folder \(lock \w+\)\n +rank 1: .*its folder \(lock \)")
+
     def test_a_file_that_only_one_rank_misses(self):
         os.mkdir(self.path("empty"))
         with open(self.path("p.txt"), "w", encoding="utf-8") as file:
