@@ -65,7 +65,7 @@ void check_job(const Options& options, Job& job)
   }
   const std::string& text = options.files[0];
   const std::string& out = options.files[1];
-  const std::array<NamedFile, 2> named{{{text, text, FileUse::read}, {out, out, FileUse::replace}}};
+  const std::array<NamedFile, 2> named{{{text, text, FileUse::read}, {out, out, FileUse::replace, token_seal}}};
   check_files(named);
   job.locks = lock_files(named);
   job.measure = measure_text(text);

@@ -15,7 +15,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr FileKind token_file_kind{.name = "rankwise tokens", .version = 2, .called = "a token file"};
+constexpr FileKind token_file_kind{.name = token_seal, .version = 2, .called = "a token file"};
 constexpr const char* remedy =
     "A token file is made with: build/data/prepare --tokenizer=byte TEXT.txt FILE.h5\n"
     "Without --data the embedded corpus is used.";

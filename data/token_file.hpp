@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/files/hdf5.hpp"
 #include "common/files/sealed_file.hpp"
@@ -20,6 +21,9 @@
 /// and `vocab.bpe` hold the bytes of those files.
 
 namespace rankwise {
+
+/// The name in the seal of a token file.
+inline constexpr std::string_view token_seal = "rankwise tokens";
 
 /// Description of the tokens in a token file.
 struct TokenFileInfo {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/program/device_option.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "gpt2/training_options.hpp"
 
 namespace rankwise {
@@ -85,7 +86,7 @@ void declare_checkpoints(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Checkpoints";
   table.add_file(group, "checkpoint", o.checkpoint, FileUse::replace,
-                 "HDF5 file to save parameters, moments and step to; empty: none");
+                 "HDF5 file to save parameters, moments and step to; empty: none", checkpoint_seal);
   table.add(group, "checkpoint-every", o.checkpoint_every,
             "steps between checkpoints; 0: only after the last step");
   table.add(group, "resume", o.resume, "resume from --checkpoint and continue up to step --steps");

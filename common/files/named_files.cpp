@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/files/output_file.hpp"
+#include "common/files/sealed_file.hpp"
 
 namespace rankwise {
 
@@ -45,6 +46,10 @@ void check_writable(const NamedFile& file)
   if (stat(file.path.c_str(), &old) == 0 && ((old.st_mode & 0222) == 0 || access(file.path.c_str(), W_OK) != 0))
     throw UserError(fmt::format("{}: it is write-protected.", asked),
                     "Name another file, or allow it first, with chmod u+w.");
+  const std::string there = kind_of_file(file.path);
+  if (!there.empty() && there != file.kind)
+    throw UserError(fmt::format("{} would replace a file of another kind: {}.", file.asked, there),
+                    "Name another file, or remove that one first.");
 }
 
 bool is_same_file(const NamedFile& a, const NamedFile& b)

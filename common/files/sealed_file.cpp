@@ -211,6 +211,20 @@ void check_seal(const std::string& path, const FileKind& kind, const FileRequest
   if (!why.empty()) throw UserError(fmt::format("{} {}", request.asked, why), request.remedy);
 }
 
+std::string kind_of_file(const std::string& path)
+{
+  constexpr std::array<char, 4> elf{'\x7F', 'E', 'L', 'F'};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";  // reading a pipe would empty it
+  const Descriptor file(path, O_RDONLY);
+  Seal beginning{};
+  if (!file.good() || read_at(file, 0, beginning) < std::ssize(elf)) return "";
+  if (holds(beginning, 0, std::as_bytes(std::span(elf)))) return "a program";
+  if (!holds(beginning, magic_at, std::as_bytes(std::span(magic)))) return "";
+  const auto* const name = reinterpret_cast<const char*>(&beginning[kind_at]);
+  return {name, strnlen(name, version_at - kind_at)};
+}
+
 std::string content_digest(const std::string& path)
 {
   std::error_code error;

@@ -79,10 +79,11 @@ void OptionTable::add(const std::string& group, const std::string& name, OptionV
 }
 
 void OptionTable::add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
-                           const std::string& help)
+                           const std::string& help, std::string_view kind)
 {
   add(group, name, value, help, "FILE");
   entries_.back().use = use;
+  entries_.back().sealed_as = kind;
 }
 
 void OptionTable::add_entry(Entry entry)
@@ -287,7 +288,7 @@ std::vector<NamedFile> OptionTable::files() const
   std::vector<NamedFile> files;
   for (const Entry& entry : entries_) {
     if (!entry.use || entry.text().empty()) continue;
-    files.push_back({entry.text(), fmt::format("--{}={}", entry.name, entry.text()), *entry.use});
+    files.push_back({entry.text(), fmt::format("--{}={}", entry.name, entry.text()), *entry.use, entry.sealed_as});
   }
   return files;
 }

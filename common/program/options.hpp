@@ -57,9 +57,10 @@ class OptionTable {
            const std::string& kind = "");
 
   /// Declares an option that names a file; empty: none. Otherwise as add().
-  /// @param use  what the program does with the file; files() lists it.
+  /// @param use   what the program does with the file; files() lists it.
+  /// @param kind  as in NamedFile.
   void add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
-                const std::string& help);
+                const std::string& help, std::string_view kind = {});
 
   /// Declares an option that takes one of a few words; otherwise as add().
   /// @param choices  words and their values; the default is one of the values.
@@ -108,6 +109,7 @@ class OptionTable {
     std::vector<std::string> choices;
     std::string default_text;
     std::optional<FileUse> use;  // of an option that names a file
+    std::string_view sealed_as;  // kind of that file in NamedFile
     bool given = false;
   };
 

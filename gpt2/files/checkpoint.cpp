@@ -23,7 +23,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr FileKind checkpoint_kind{.name = "rankwise checkpoint", .version = 1, .called = "a checkpoint"};
+constexpr FileKind checkpoint_kind{.name = checkpoint_seal, .version = 1, .called = "a checkpoint"};
 constexpr std::array<const char*, 3> section_names{"parameters", "first_moments", "second_moments"};
 constexpr std::int64_t block_elements = 1 << 18;
 

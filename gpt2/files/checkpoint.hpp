@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/partition.hpp"
@@ -33,6 +34,9 @@
 /// twice or never written.
 
 namespace rankwise {
+
+/// The name in the seal of a checkpoint.
+inline constexpr std::string_view checkpoint_seal = "rankwise checkpoint";
 
 /// An option that decides what a run computes, such as `learning-rate` and `0.001`.
 struct RunOption {

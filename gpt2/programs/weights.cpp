@@ -67,7 +67,7 @@ void check_job(const std::vector<std::string>& words, Job& job)
   if (command != "import" && command != "export")
     throw UserError(fmt::format("{} is not a command.", command), usage);
   std::vector<NamedFile> named{{.path = from, .asked = from, .use = FileUse::read},
-                               {.path = to, .asked = to, .use = FileUse::replace}};
+                               {.path = to, .asked = to, .use = FileUse::replace, .kind = command == "import" ? checkpoint_seal : ""}};
   if (std::filesystem::is_directory(from)) named.erase(named.begin());
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);

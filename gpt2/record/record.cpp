@@ -21,7 +21,7 @@ namespace {
 
 static_assert(sizeof(RecordEntry) % sizeof(std::uint64_t) == 0 && std::is_trivially_copyable_v<RecordEntry>);
 constexpr std::size_t entry_words = sizeof(RecordEntry) / sizeof(std::uint64_t);
-constexpr FileKind record_kind{"rankwise record", 1, "a record of a run"};
+constexpr FileKind record_kind{record_seal, 1, "a record of a run"};
 constexpr const char* remedy = "Name a file that a lesson has written with --record=FILE.";
 
 /// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 device 1": the dataset with the values of an entry.

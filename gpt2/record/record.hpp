@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpt2/config.hpp"
@@ -12,6 +13,9 @@
 /// What a run has computed, number by number: a record, and its file.
 
 namespace rankwise {
+
+/// The name in the seal of a record.
+inline constexpr std::string_view record_seal = "rankwise record";
 
 /// The parts of a training step, in their order.
 enum class StepPhase : std::int64_t { forward, backward, sums, norm, update };

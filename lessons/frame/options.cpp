@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/program/rank_failure.hpp"
+#include "gpt2/record/record.hpp"
 
 namespace rankwise {
 
@@ -31,7 +32,8 @@ Topology LessonOptions::topology(int N) const
 void declare_output(OptionTable& table, LessonOptions& options)
 {
   table.add_file("Output", "record", options.record, FileUse::replace,
-                 "HDF5 file for what each rank computes, tensor by tensor, to compare runs with compare_records");
+                 "HDF5 file for what each rank computes, tensor by tensor, to compare runs with compare_records",
+                 record_seal);
   table.add("Output", "record-values", options.record_values,
             "with --record: tensors whose values are kept too, by patterns as logits,h.0.*; empty: none");
   table.add_choice<bool>("Output", "check-against", options.check_against_reference,

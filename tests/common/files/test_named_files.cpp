@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/files/named_files.hpp"
 #include "common/files/output_file.hpp"
+#include "common/files/sealed_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 
@@ -76,6 +77,25 @@ TEST_CASE("check_files: a device or a pipe may receive a report, but no checkpoi
                Contains("--checkpoint=" + path + " cannot be written: it is a device or a pipe"));
     CHECK(refusal({report(path), {path, "--trace=" + path, FileUse::print}}) == "accepted");
   }
+}
+
+TEST_CASE("check_files: no output replaces a program or a sealed file of another kind")
+{
+  const ScratchFolder folder;
+  const std::string sealed = folder / "run.h5", program = folder / "program", text = folder / "run.json";
+  create_temporary(sealed);
+  fs::resize_file(temporary_name(sealed), seal_bytes);
+  commit_sealed(sealed, {.name = "rankwise checkpoint", .called = "a checkpoint"});
+  fs::copy_file("/proc/self/exe", program);
+  make_file(text, "{}");
+  NamedFile again = checkpoint(sealed), record = again;
+  again.kind = "rankwise checkpoint";
+  record.kind = "rankwise record";
+  CHECK(refusal({again}) == "accepted");
+  CHECK(refusal({report(text)}) == "accepted");
+  CHECK_THAT(refusal({record}), Contains("another kind: rankwise checkpoint"));
+  CHECK_THAT(refusal({report(sealed)}), Contains("another kind: rankwise checkpoint"));
+  CHECK_THAT(refusal({report(program)}), Contains("another kind: a program"));
 }
 
 TEST_CASE("check_files: links of another user are refused where everybody may make them")
