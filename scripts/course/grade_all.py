@@ -135,8 +135,8 @@ def to_grade(course, handed_in, grades, again):
 
 
 def grade_each(course, submissions, grades, again=False):
-    """Grades those submissions of which there is no grade yet, or all again. Returns the documents by student, and how many could not be graded
-    through no fault of the student."""
+    """Grades those submissions of which there is no grade yet, or all again. Returns the documents by student, and how many could
+    not be graded through no fault of the student."""
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(course.jobs) as pool:
         todo = to_grade(course, list(pool.map(course.read, submissions)), grades, again)
