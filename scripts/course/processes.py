@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-ASLEEP = re.compile(rb"^State:\s+([^RD])(?s:.*)^voluntary_ctxt_switches:\s+(\d+)\nnonvoluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+STATUS = re.compile(rb"^State:\s+(.)(?s:.*)^voluntary_ctxt_switches:\s+(\d+)\nnonvoluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,39 +30,38 @@ def family_of(process_ids):
             todo += _read(f"/proc/{process}/task/{thread}/children").decode().split()
 
 
-def sleep_of(process_ids):
-    """How often each thread has fallen asleep so far; None while one is awake, or would be if a processor were free."""
+def sleep_of(process_ids, awake=b"RD"):
+    """How often each thread has fallen asleep so far; None while one is in one of the states `awake`: it runs, or would if a
+    processor were free (R), or waits for a disk or as if for one (D)."""
     counts = {}
     for process, threads in family_of(process_ids):
         for thread in threads:
-            status = _read(f"/proc/{process}/task/{thread}/status")
-            asleep = ASLEEP.search(status)
-            if status and not asleep:
+            status = STATUS.search(_read(f"/proc/{process}/task/{thread}/status"))
+            if status and status[1] in awake:
                 return None
-            counts[process, thread] = asleep and asleep.groups()
+            counts[process, thread] = status and status.groups()
     return counts
 
 
 class Stillness:
     """Whether no thread of a job has run for a while. A thread that has no processor only because others have it is awake."""
 
-    def __init__(self, process_ids, seconds):
-        self.process_ids, self.seconds = list(process_ids), seconds
+    def __init__(self, process_ids, seconds, awake=b"RD"):
+        self.process_ids, self.seconds, self.awake = list(process_ids), seconds, awake
         self._sleep, self._since, self._looked = None, 0.0, 0.0
 
     def interrupt(self):
         """What was seen so far does not count."""
-        self._sleep = None
+        self._sleep, self._since = None, time.monotonic()
 
     def lasts(self):
         """Looks, though not at each call."""
         now = time.monotonic()
-        if self._sleep is not None and now - self._looked < self.seconds / 5:
-            return False
-        self._looked, before, self._sleep = now, self._sleep, sleep_of(self.process_ids)
-        if before is None or self._sleep != before:
-            self._since = now
-        return self._sleep is not None and now - self._since > self.seconds
+        if now - self._looked > self.seconds / 5:
+            self._looked, before, self._sleep = now, self._sleep, sleep_of(self.process_ids, self.awake)
+            if self._sleep is None or self._sleep != before:
+                self._since = now
+        return self._looked - self._since > self.seconds
 
 
 def processor_s(process_id):

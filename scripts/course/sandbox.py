@@ -30,10 +30,11 @@ import time
 import sandbox_walls as walls
 from deadline import Deadline
 from exercise_tree import Refused
-from processes import processor_s
+from processes import Stillness, processor_s
 
 FLOOD = 8  # a command is killed when it writes this many times the output that is kept
 DEEPEST = 100  # folders in one another that are looked into
+ASLEEP_S = 5  # a command that does not run at all for so long waits for something else than a processor
 REASONS = {signal.SIGXCPU: "too much processor time", signal.SIGXFSZ: "too large a file"}
 
 # Ends if the caller has ended, joins the control groups, then becomes the command:
@@ -122,8 +123,8 @@ class Process:
         self._end_survivors()
         status = status if status >= 0 else 128 - status
         reason = self._why(status)
+        self._box.deadline.end(self, self._processor_s() if self._group else None)
         if self._group:
-            self._box.deadline.count(self, self._processor_s())
             self._group.remove()
         if self._first is not None:
             os.close(self._first)
@@ -148,10 +149,10 @@ class Process:
     def _watch_limits(self):
         """Kills the command when its time is over, or when it has written too much into a folder on disk."""
         try:
-            pause_s = 0.1
+            pause_s, stillness = 0.1, Stillness([self.pid], ASLEEP_S, awake=b"R")
             while not self._ended.wait(max(0, min(pause_s, self._box.deadline.left_s()))):
                 began = time.monotonic()
-                self._box.deadline.count(self, self._processor_s())
+                self._box.deadline.count(self, self._processor_s(), stillness.lasts())
                 if self._box.deadline.left_s() <= 0:
                     return self.kill("timed out")
                 if self._box.writable and used_bytes(self._box.writable) > self._box.limits.writable_bytes:

@@ -73,6 +73,14 @@ int short_lives(const std::string&)
     }
 }
 
+/// Processes that wait for a child in a way that counts as load.
+int sleep_of_parents(const std::string&)
+{
+  for (int i = 0; i < 10; ++i)
+    if (fork() == 0 && vfork() == 0) pause();
+  for (;;) pause();
+}
+
 /// Folders in one another, deeper than a program may have files open.
 int nest(const std::string& folder)
 {
@@ -263,6 +271,7 @@ const std::map<std::string, std::function<int(const std::string&)>> attempts = {
     {"read", read_file},
     {"signal", [](const std::string& number) { return std::raise(std::stoi(number)); }},
     {"short_lives", short_lives},
+    {"sleep_of_parents", sleep_of_parents},
     {"spin", spin},
     {"spin_together", spin_together},
     {"user", user},

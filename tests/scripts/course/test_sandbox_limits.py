@@ -118,12 +118,26 @@ class Limited(SandboxTest):
             time.sleep(0.02)
             self.assertLess(deadline.left_s(), 0)
             machine_s.return_value = 107 + 0.1 * os.cpu_count()
-            deadline.count("a command", 7)
+            deadline.count("a command", 7, asleep=False)
             self.assertGreater(deadline.left_s(), 0)  # others have used 0.1 s of each processor
-            deadline.count("another one", 7)
+            deadline.end("another one", 7)
             self.assertLess(deadline.left_s(), 0)
+            deadline.count("a command", 7, asleep=True)
             machine_s.return_value = 1e9
+            self.assertLess(deadline.left_s(), 0)  # this was taken from none of them
+            deadline.end("a command")
+            machine_s.return_value = 2e9
+            self.assertGreater(deadline.left_s(), 0)
             self.assertLess(deadline.left_s(), 0.2)  # 20 times the time, whatever others use
+
+    def test_sleep_is_noticed(self):
+        for words in (["sleep", "1000"], [self.program, "sleep_of_parents"]):  # what the kernel counts as load, too
+            with unittest.mock.patch("sandbox.ASLEEP_S", 0.5), self.sandbox(read_only=[self.made]).start(words) as process, \
+                    unittest.mock.patch.object(process._box.deadline, "count") as count:
+                end = time.monotonic() + 20
+                while not (count.call_args and count.call_args[0][2]):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.1)
 
     def test_own_load_gives_no_time(self):
         for lives in ("spin_together", "short_lives"):
