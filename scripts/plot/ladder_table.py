@@ -11,11 +11,15 @@ checks). Beside each there is NN_name.npR.KIND.status, the exit status of the ru
 no lesson was run, or two digests of the same model differ.
 """
 
+import argparse
 import collections
 import json
 import os
 import pathlib
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from documents import printable  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
@@ -92,7 +96,7 @@ def print_table(rows, wide):
     widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
     for line in lines:
         cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
-        print(coloured("  ".join(cells).rstrip()))
+        print(coloured(printable("  ".join(cells).rstrip())))
 
 
 def reports_in(folder):
@@ -105,13 +109,16 @@ def reports_in(folder):
 
 
 def main():
-    wide = "--wide" in sys.argv[2:]
-    lessons = reports_in(pathlib.Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="scripts/plot/ladder_table.py", allow_abbrev=False, description="One table of all lessons.")
+    parser.add_argument("folder", type=pathlib.Path, help="with reports, as scripts/ladder.sh leaves them")
+    parser.add_argument("--wide", action="store_true", help="with all columns")
+    options = parser.parse_args()
+    lessons = reports_in(options.folder)
     first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
-        print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "
+        print(f"# model {printable(first['model']['name'])}, {first['model']['parameters']:,} parameters; "
               f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
-    print_table([row_of(name, reports) for name, reports in lessons.items()], wide)
+    print_table([row_of(name, reports) for name, reports in lessons.items()], options.wide)
 
     bad = [] if lessons else ["no lesson was run"]
     bad += [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
@@ -127,7 +134,7 @@ def main():
             bad.append(f"the digests of {model} differ: in exact arithmetic all layouts must end with the same parameters")
     of_each = " of each model" if len(digests) > 1 else ""
     for line in bad or [f"All checks hold, and all digests{of_each} are the same."]:
-        print(line)
+        print(printable(line))
     return 1 if bad else 0
 
 

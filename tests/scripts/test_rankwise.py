@@ -123,7 +123,7 @@ class Ladder(Case):
 
     def setUp(self):
         super().setUp()
-        for name in ("ladder.sh", "lock.py", "plot/ladder_table.py"):
+        for name in ("ladder.sh", "lock.py", "documents.py", "plot/ladder_table.py"):
             (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
         for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "compare_runs.py"):

@@ -19,7 +19,7 @@ report() {
 TEXT
 }
 
-# expect STATUS TEXT WHAT [OPTION]: runs the table on what has been written; the wide one unless OPTION is empty.
+# expect STATUS TEXT WHAT [OPTION]: runs the table on what has been written; the wide one unless OPTION is --.
 expect() {
   local status=0 output
   output=$(scripts/plot/ladder_table.py "$folder" "${4---wide}") || status=$?
@@ -33,7 +33,7 @@ expect() {
 report 01_one.np1.fast true aa
 report 01_one.np1.exact true 0123456789abcdef
 expect 0 '^01_one +1 +5\.5451 +5\.2500 +250\.0 +4,096 +882,176 +1,534 +1 PASS +0123456789ab$' "all well"
-expect 0 '^01_one +1 +5\.2500 +250\.0 +900,000 +1,534 +1 PASS +0123456789ab$' "the narrow table" ""
+expect 0 '^01_one +1 +5\.2500 +250\.0 +900,000 +1,534 +1 PASS +0123456789ab$' "the narrow table" --
 report 02_two.np1.fast true aa '"deviation": {"steps": 2, "loss": 1.23e-8, "parameters": 0.0}, '
 report 02_two.np1.exact true 0123456789abcdef
 expect 0 '^02_two +1 +5\.5451 +5\.2500 +1\.2e-08 +0\.0e\+00 +250\.0 ' "a run was compared"
@@ -94,6 +94,8 @@ echo 1 >"$folder/02_two.np4.messages.status"
 expect 1 '^02_two\.np4: a run broke' "an error at its end, and all checks hold"
 sed -i 's/"pass": true/"pass": false/' "$folder/02_two.np4.messages.json"
 expect 1 '^02_two\.np4: traffic: expected 1, measured 1' "its check failed"
+sed -i 's/"traffic", "expected"/"\\u001b", "expected"/' "$folder/02_two.np4.messages.json"
+expect 1 '^02_two\.np4: \\x1b: expected 1' "a name with a control character"
 rm "$folder"/*
 expect 1 '^no lesson was run' "no lesson at all"
 if grep -q 'All checks hold' <(scripts/plot/ladder_table.py "$folder"); then exit 1; fi
