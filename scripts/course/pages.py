@@ -81,7 +81,8 @@ def exercises_page(tree, copy, lessons):
     page = ["# Exercises", "", f"{len(entries)} exercises of the lessons {', '.join(lessons)}, {total} points"
             + (f", about {minutes} minutes." if minutes else "."), "",
             "Write the bodies between `BEGIN EXERCISE` and `END EXERCISE`; leave these two lines as they are, and do the exercises "
-            "in this order: later ones call what earlier ones write, and are tested with it. Then", "", "    make grade", "",
+            "in this order: later ones call what earlier ones write, and are tested with it. A few are tested together; `make grade` "
+            "then says which one is needed first. Now", "", "    make grade", "",
             "builds what the tests that you have need, runs them and prints the points that these give; `make grade EX="
             f"{first}` does so with one exercise. The final grade comes from "
             "your instructors: they have further tests, grade what is answered in `answers-NN.toml`, and read nothing else of your "
