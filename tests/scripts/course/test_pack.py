@@ -37,8 +37,6 @@ asks = [{ name = "bytes", what = "bytes of all numbers", value = "solution" }]
 hints = ["First.", "Second.", "Third."]
 """
 CONFIGURE = ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Exercise", "-DRANKWISE_CUDA=off"]
-
-
 TESTED_TOGETHER = ["06.3", "06.2", "08.1", "15.1", "16.1"]  # with a later one: they pass when that is written
 
 
@@ -315,8 +313,10 @@ class Course(unittest.TestCase):
             self.assertEqual(re.findall(r"^## (0\S+) .*\n\n\*implement", page, re.MULTILINE),
                              ["03.2", "03.3", "03.1", "06.1", "06.3", "06.2", "06.4"])
             self.assertIn("make grade EX=03.2`", page)
+            shutil.rmtree(starter / ".git")
             done = subprocess.run(CONFIGURE, cwd=starter, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(done.returncode, 0, done.stdout.decode())
+            self.assertIn("unknown in reports, for git says: fatal: not a git repository", done.stdout.decode())
             labels = subprocess.run(["ctest", "--test-dir", "build", "--print-labels"], cwd=starter, capture_output=True, check=True)
             for found in all_regions({path.relative_to(starter).as_posix(): path.read_bytes()
                                       for path in starter.glob("lessons/0[36]_*/*.cpp")}):
