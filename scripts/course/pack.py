@@ -18,8 +18,9 @@ from leaks import find_leaks
 from pages import exercises_page, own_pages
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
-INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|CONTRIBUTING\.md$|CHANGELOG\.md$|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
-                         r"|tests/museum/|tests/scripts/test_(museum|located)\.py$|scripts/(museum|locate_mutants)\.py$|docs/museum\.md$|lessons/[^/]+/exercises\.toml$)")
+INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum)\.md$|docs/instructor/|lessons/[^/]+/exercises\.toml$"
+                         r"|tests/(mutants|judge|hidden|museum|scripts/course)/|tests/scripts/test_(museum|located)\.py$"
+                         r"|scripts/course/|scripts/(museum|locate_mutants)\.py$)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)

@@ -44,7 +44,7 @@ def own_pages(copy):
     for (page, heading), other in SECTIONS.items():
         if page in copy:
             section = re.compile(rf"^## {heading}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-            changed[page], count = section.subn(other.replace("\\", r"\\"), changed.get(page) or copy[page].decode())
+            changed[page], count = section.subn(other, changed.get(page) or copy[page].decode())
             if count != 1:
                 raise Refused(f"{page}: expected one section '{heading}', which a pack leaves out (scripts/course/pages.py)")
     for page in (path for path in copy if path.endswith(".md")):
