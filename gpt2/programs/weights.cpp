@@ -66,8 +66,9 @@ void check_job(const std::vector<std::string>& words, Job& job)
   const std::string &command = words[0], &from = words[1], &to = words[2];
   if (command != "import" && command != "export")
     throw UserError(fmt::format("{} is not a command.", command), usage);
-  std::vector<NamedFile> named{{.path = from, .asked = from, .use = FileUse::read},
-                               {.path = to, .asked = to, .use = FileUse::replace, .kind = command == "import" ? checkpoint_seal : ""}};
+  std::vector<NamedFile> named{
+      {.path = from, .asked = from, .use = FileUse::read},
+      {.path = to, .asked = to, .use = FileUse::replace, .kind = command == "import" ? checkpoint_seal : ""}};
   if (std::filesystem::is_directory(from)) named.erase(named.begin());
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);

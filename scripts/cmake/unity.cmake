@@ -9,6 +9,11 @@ else()
 endif()
 option(RANKWISE_UNITY "Compile a folder of a library as one file" ${rankwise_unity})
 
+if(CMAKE_BUILD_TYPE STREQUAL Exercise)  # which files have exercises is read once more when there is a new one
+  file(GLOB tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lessons/*/exercises.toml)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables})
+endif()
+
 # rankwise_compile_by_folder(target): a library.
 function(rankwise_compile_by_folder target)
   if(NOT RANKWISE_UNITY)

@@ -228,10 +228,17 @@ def content_of(name, of_entry):
     return base64.b64encode(content).decode(), ""
 
 
-def main():
+def limit_this_process():
+    """Sets the limits, or those of the machine where they are lower."""
     for limit, most in LIMITS.items():
-        resource.setrlimit(limit, (most, most + 1))  # at the second one there is no signal that says why
+        machines = resource.getrlimit(limit)[1]
+        hard = most + 1 if machines == resource.RLIM_INFINITY else min(most + 1, machines)
+        resource.setrlimit(limit, (min(most, hard), hard))  # at the hard one there is no signal that says why
+
+
+def main():
     try:
+        limit_this_process()
         answer = read(*json.load(sys.stdin))
     except Exception as error:  # pylint: disable=broad-except  # a damaged archive may raise anything
         answer = why(error)

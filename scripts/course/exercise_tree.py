@@ -87,7 +87,11 @@ def all_regions(tree):
     found = {}
     for path in sorted(tree):
         if path.startswith(tuple(folder + "/" for folder in FOLDERS)) and path.endswith((".hpp", ".cpp")):
-            for region in find_regions(path, tree[path].decode()):
+            try:
+                text = tree[path].decode()
+            except UnicodeDecodeError:
+                raise Refused(f"{path} is not UTF-8. Save it as UTF-8") from None
+            for region in find_regions(path, text):
                 first = found.setdefault(region.exercise, region)
                 if first is not region:
                     raise Refused(f"{path}:{region.begin + 1}: exercise {region.exercise} stands already in "

@@ -97,7 +97,7 @@ def read_json(path):
     """A document, or None where there is none or a broken one."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
 
 
@@ -131,6 +131,7 @@ def to_grade(course, handed_in, grades, again):
         if path.parent.name not in students:
             print(f"{path.parent.name} has handed in nothing: the grade of before is in earlier.json", flush=True)
             path.replace(path.with_name("earlier.json"))
+            forget(path.parent)
     return todo
 
 

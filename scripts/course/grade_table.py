@@ -3,6 +3,7 @@
 import datetime
 import re
 
+import exercise_tree  # noqa: F401  finds what the other scripts share
 from documents import shown
 
 MARKDOWN = re.compile(r"([\\`*_\[\]|~!]|:(?=//)|(?<=www)\.)", re.IGNORECASE)  # what begins emphasis, code, links, pictures, cells

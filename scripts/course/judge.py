@@ -126,6 +126,8 @@ def judge(runner, judged, program, draw, deadline):
     """(verdict, detail) of one exercise. `program` is the student's."""
     for cases in groups_of(judged.cases(draw)):
         expected = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
+        if expected.reason == "timed out":  # compiling and the cases before took all of it
+            return "timed out", f"{cases[0].text}: no time is left"
         if expected.reason != "ended" or any("outputs" not in answer for answers in expected.outputs for answer in answers):
             raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n" + expected.text[-2000:])
         try:
@@ -166,6 +168,8 @@ def make_program(workshop, judged, folder, path, text, deadline, protected):
     source, made, program = folder / "source" / path, folder / "made/student.o", folder / "made" / judged.target
     source.parent.mkdir(parents=True)
     source.write_text(text, encoding="utf-8")
+    for part in (folder / "source", *(folder / "source").rglob("*")):  # the sandbox's user reads it, whatever the umask is
+        part.chmod(0o755 if part.is_dir() else 0o644)
     for output in (made, program):
         words = (workshop.compile_command(path, source, made) if output == made else
                  workshop.link_command(judged.target, {path: made}, program, folder, judged.without))

@@ -133,7 +133,7 @@ class Process:
             with self._report:
                 started = "exit-code" in self._report.read()
             if not started and reason in ("ended", "killed by signal 9"):
-                raise RuntimeError(f"bwrap ended with status {status} before the command was started")
+                raise Refused(f"bwrap ended with status {status} before the command was started")
         return self._finished
 
     def _why(self, status):
@@ -185,7 +185,7 @@ class Process:
         end = time.monotonic() + 20
         while found := self.survivors():
             if time.monotonic() > end:
-                raise RuntimeError(f"processes of a sandbox cannot be ended: {sorted(found)}")
+                raise Refused(f"processes of a sandbox cannot be ended: {sorted(found)}")
             for pid in found:
                 try:
                     os.kill(pid, signal.SIGKILL)

@@ -106,6 +106,7 @@ class Workshop:
             copy = folder / pathlib.Path(name).name
             copy.unlink(missing_ok=True)
             self._run("ar", "qcs", copy, *kept)
+            copy.chmod(0o644)
             return str(copy)
 
         words = self._made_by(self.path(target).relative_to(self.folder))

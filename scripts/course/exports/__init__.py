@@ -20,7 +20,7 @@ def read_grade(path):
     try:
         grade = json.loads(path.read_text(encoding="utf-8"), object_hook=harmless)
         complete = KEYS <= grade.keys() and all(KEYS_OF_A_ROW <= row.keys() for row in grade["exercises"])
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, RecursionError, TypeError) as error:
         raise Refused(f"{path} is no grade.json: {error}") from error
     if not complete:
         raise Refused(f"{path} is no grade.json: it lacks some of {', '.join(sorted(KEYS | KEYS_OF_A_ROW))}")

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -133,8 +134,8 @@ class Connection {
   std::deque<Request*> posted_, sent_, met_;
   std::uint64_t numbers_ = 0;
   int next_context_ = 2;
-  int seen_ = 0;    // frames of the judge that have been acted upon; 0 again after the largest int
-  int asked_ = -1;  // what seen_ was when the program last asked in vain
+  int seen_ = 0;                 // frames of the judge that have been acted upon; 0 again after the largest int
+  std::atomic<int> asked_ = -1;  // seen_ when the program last asked in vain; -1 if it has sent since
 };
 
 /// "a message of rank 2 (MPI_Probe, tag 0)"

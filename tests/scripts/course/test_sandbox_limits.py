@@ -11,6 +11,7 @@ import unittest.mock
 
 from sandbox_attempts import COMPILER, WORKS, SandboxTest, alive, sandbox_walls
 from deadline import Deadline
+from exercise_tree import Refused
 from sandbox import Limits, Sandbox, used_bytes
 
 # Twice as many types at each depth: a compiler that meets it needs memory and time without end.
@@ -46,7 +47,7 @@ class Limited(SandboxTest):
     def test_a_sandbox_that_cannot_be_made(self):
         box = self.sandbox()
         box.read_only.append(self.files / "gone")
-        with self.assertRaisesRegex(RuntimeError, "bwrap ended with status 1 "):
+        with self.assertRaisesRegex(Refused, "bwrap ended with status 1 "):
             box.run(["true"])
 
     def test_fork_bomb(self):

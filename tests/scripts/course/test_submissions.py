@@ -17,6 +17,7 @@ import tempfile
 import unicodedata
 import unittest
 import zipfile
+from unittest import mock
 
 from fake_course import RIGHT, SCRIPTS, files_of, hand_in
 import archives
@@ -183,6 +184,11 @@ class Read(Folder):
 
 class Reader(Folder):
     """The process that reads, and what stops it."""
+
+    def test_limits_of_the_machine_that_are_lower_stay(self):
+        with mock.patch("resource.getrlimit", return_value=(0, 0)), mock.patch("resource.setrlimit") as sets:
+            archives.limit_this_process()
+        self.assertEqual({call.args[1] for call in sets.call_args_list}, {(0, 0)})
 
     def refuses(self, name, says):
         with self.assertRaisesRegex(Refused, says):
