@@ -34,14 +34,13 @@ def build(bench, tree, regions, exercise, broken):
 
 def rows_of(bench, tree, regions, wanted, log):
     """Tests the wanted ones of the student's regions one after the other, each as soon as what it needs is built; yields the
-    rows of grade.json. A body that does not compile, or is missing, is a stub for the others. What the tests say is gathered in a
-    file."""
+    rows of grade.json. A body that does not compile, or is missing, is a stub for the others. What the tests say is added to `log`."""
     broken = {}
     for region in wanted:
         built, output = build(bench, tree, regions, region.exercise, broken)
         if built and region.exercise not in broken:
             verdict, detail = bench.run([region.exercise])[region.exercise]
-            log.write(bench.log.read_text(errors="replace"))
+            log.append(bench.log.read_text(errors="replace"))
         else:
             verdict, detail = "does not compile", broken.get(region.exercise) or first_error(output, bench.source)
         yield dict(exercise=region.exercise, kind="implement", title=region.title, points=region.points if verdict == "passed" else 0,
@@ -70,12 +69,13 @@ def grade_visible(root, json_file, names=""):
     bench = Bench(root, root / "build/grade")
     print(f"Building in {bench.folder}: some minutes the first time, later only what has changed.", flush=True)
     bench.folder.mkdir(parents=True, exist_ok=True)
-    with open(bench.folder / "tests.log", "w", encoding="utf-8") as log:
-        tested = (rows.append(row) or row for row in rows_of(bench, tree, regions, wanted, log))
-        for line in lines_of(tested, [region.title for region in wanted]):
-            print(line, flush=True)
+    log = []
+    tested = (rows.append(row) or row for row in rows_of(bench, tree, regions, wanted, log))
+    for line in lines_of(tested, [region.title for region in wanted]):
+        print(line, flush=True)
+    write_whole(bench.folder / "tests.log", "".join(log))
     if json_file:
         document = document_of(manifest["lessons"], manifest["student"], manifest["revision"], rows)
         write_whole(json_file, json.dumps(document, indent=2) + "\n")
-    print(f"\nAll that the tests said: {log.name}")
+    print(f"\nAll that the tests said: {bench.folder / 'tests.log'}")
     return 0 if all(row["points"] == row["of"] for row in rows) else 1

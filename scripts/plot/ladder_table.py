@@ -19,7 +19,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from documents import printable  # noqa: E402
+from documents import shown  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
@@ -96,7 +96,7 @@ def print_table(rows, wide):
     widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
     for line in lines:
         cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
-        print(coloured(printable("  ".join(cells).rstrip())))
+        print(coloured(shown("  ".join(cells).rstrip())))
 
 
 def reports_in(folder):
@@ -116,7 +116,7 @@ def main():
     lessons = reports_in(options.folder)
     first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
-        print(f"# model {printable(first['model']['name'])}, {first['model']['parameters']:,} parameters; "
+        print(f"# model {shown(first['model']['name'])}, {first['model']['parameters']:,} parameters; "
               f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
     print_table([row_of(name, reports) for name, reports in lessons.items()], options.wide)
 
@@ -134,7 +134,7 @@ def main():
             bad.append(f"the digests of {model} differ: in exact arithmetic all layouts must end with the same parameters")
     of_each = " of each model" if len(digests) > 1 else ""
     for line in bad or [f"All checks hold, and all digests{of_each} are the same."]:
-        print(printable(line))
+        print(shown(line))
     return 1 if bad else 0
 
 

@@ -36,7 +36,7 @@ def read_json(path):
 
 def escape(words):
     """Words of a document, as XML can have them: it has no control characters."""
-    return saxutils.escape(documents.printable(words))
+    return saxutils.escape(documents.shown(words))
 
 
 def text(x, y, content, anchor="middle", extra="", colour=INK):
