@@ -373,9 +373,8 @@ def measure_busy(rounds):
 
 
 def commit():
-    """The commit that is measured; "dirty" when files differ from it."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.DEVNULL, check=False)
+    """The commit that is measured; "dirty" when files differ from it. Git itself says why it is unknown."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 

@@ -88,8 +88,8 @@ def machine():
     """What the tables were measured on and of."""
     lines = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"}
     if shutil.which("git"):
-        done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, stdout=subprocess.PIPE, text=True,
+                              check=False)  # git itself says why the commit is unknown
         lines["commit"] = done.stdout.strip() or "unknown"
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     if shutil.which("nvidia-smi"):
