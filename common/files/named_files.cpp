@@ -46,6 +46,11 @@ void check_writable(const NamedFile& file)
   if (stat(file.path.c_str(), &old) == 0 && ((old.st_mode & 0222) == 0 || access(file.path.c_str(), W_OK) != 0))
     throw UserError(fmt::format("{}: it is write-protected.", asked),
                     "Name another file, or allow it first, with chmod u+w.");
+}
+
+/// Rejects an output that would replace a program, or a sealed file of another kind.
+void check_replaced(const NamedFile& file)
+{
   const std::string there = kind_of_file(file.path);
   if (!there.empty() && there != file.kind)
     throw UserError(fmt::format("{} would replace a file of another kind: {}.", file.asked, there),
@@ -82,6 +87,8 @@ void check_files(std::span<const NamedFile> files)
   for (const NamedFile& a : files)
     for (const NamedFile& b : files)
       if (&a != &b) check_distinct(a, b);
+  for (const NamedFile& file : files)
+    if (file.use != FileUse::read) check_replaced(file);
 }
 
 std::vector<FileLock> lock_files(std::span<const NamedFile> files)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests scripts/course.py pack: which solutions are left out, what a starter repository holds, and that it grades itself."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
