@@ -71,9 +71,9 @@ std::vector<Action> in_groups(const PipelineSchedule& schedule, int rank, Action
 }
 
 /// Passes of the warm-up of 1F1B and one more: if there are as many, a rank keeps activations of all of them.
-std::int64_t kept_if_there_are(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t rank)
+/// @param behind  number of ranks after this one; its last stage is v - 1 rounds further.
+std::int64_t kept_if_there_are(std::int64_t behind, std::int64_t ranks, std::int64_t virtual_stages)
 {
-  const std::int64_t behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
   return virtual_stages == 1 ? behind + 1 : 2 * behind + (virtual_stages - 1) * ranks + 1;
 }
 
@@ -86,7 +86,8 @@ PipelineSchedule alternating(const std::string& name, int ranks, int virtual_sta
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
     const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
-    const int kept = static_cast<int>(kept_if_there_are(ranks, virtual_stages, rank));
+    const int behind = ranks - 1 - rank;  // ranks after this one
+    const int kept = static_cast<int>(kept_if_there_are(behind, ranks, virtual_stages));
     schedule.max_in_flight[static_cast<std::size_t>(rank)] =
         static_cast<int>(max_in_flight(ranks, virtual_stages, micro_batches, rank));
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
@@ -114,7 +115,7 @@ PipelineSchedule alternating(const std::string& name, int ranks, int virtual_sta
 std::int64_t max_in_flight(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t micro_batches,
                            std::int64_t rank)
 {
-  return std::min(kept_if_there_are(ranks, virtual_stages, rank), virtual_stages * micro_batches);
+  return std::min(kept_if_there_are(ranks - 1 - rank, ranks, virtual_stages), virtual_stages * micro_batches);
 }
 
 PipelineSchedule gpipe(int ranks, int micro_batches)
