@@ -203,7 +203,7 @@ class Stopping(Frame):
         self.assert_stops("05_zero2", 4, signal.SIGUSR1, lambda job: job.process.send_signal(signal.SIGUSR1))
 
     def test_a_sample_is_left_unfinished(self):
-        job = self.start("03_ddp", 2, *self.fast, "--steps=1", "--sample=100000000")
+        job = self.start("03_ddp", 2, *self.fast, "--steps=1", "--sample=1000000")
         time.sleep(5 * LOOK_S)
         os.kill(job.rank(1), signal.SIGTERM)
         self.assertEqual(job.wait(), 128 + signal.SIGTERM, job.output())
