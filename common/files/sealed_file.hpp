@@ -57,7 +57,7 @@ void commit_sealed(const std::string& path, const FileKind& kind);
 ///                    short, too long, or when a digest does not match.
 void check_seal(const std::string& path, const FileKind& kind, const FileRequest& request);
 
-/// The name in a file's seal, "a program" of one that the system can run; empty of all others, and if it cannot be read.
+/// The name in a file's seal, or "a program" for an ELF executable; empty for any other file, or if it cannot be read.
 std::string kind_of_file(const std::string& path);
 
 /// A digest of a file's bytes; of a sealed file only those of its seal are read, which holds the digest of the others. Empty

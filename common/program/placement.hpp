@@ -19,8 +19,8 @@ namespace rankwise {
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
-/// Sets the number of OpenMP threads of this rank. Libraries divide a product among all threads that there may be, and what a
-/// thread that does not start would compute is never computed.
+/// Sets the number of OpenMP threads of this rank, and checks that they start: a library divides a product among all of them,
+/// and the share of a missing thread would never be computed.
 /// @throws UserError  if fewer start.
 void start_threads(int threads);
 

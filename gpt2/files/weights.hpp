@@ -78,8 +78,8 @@ void publish(
     const std::function<void()>& before_rename = [] {});
 
 /// Writes the weights to an existing folder that transformers loads with from_pretrained(): model.safetensors, config.json, and
-/// generation_config.json for a GPT-2; for a BERT one that was there is removed. Parameters and failures as for publish(). A run that is killed leaves the old files, the new
-/// ones, or a folder without config.json.
+/// generation_config.json for a GPT-2; a BERT's folder loses one that was there. Parameters and failures as for publish().
+/// A run that is killed leaves the old files, the new ones, or a folder without config.json.
 void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::filesystem::path& folder);
 
 /// Refuses a checkpoint with weights that are not finite; reads all of them, but not the moments.

@@ -54,8 +54,8 @@ struct PipelineSchedule {
   int rank_of(int stage) const { return stage % ranks; }
 };
 
-/// Micro-batches of which 1F1B keeps the activations of one stage at once on a rank, of m that pass through v stages on each
-/// of p ranks: min(p - rank, m); interleaved, with v > 1, min(2 (p - rank - 1) + (v-1) p + 1, v m).
+/// Largest number of micro-batches in flight on a rank with 1F1B: m micro-batches pass through v stages on each of p ranks.
+/// It is min(p - rank, m); interleaved, with v > 1, min(2 (p - rank - 1) + (v-1) p + 1, v m).
 std::int64_t max_in_flight(std::int64_t ranks, std::int64_t virtual_stages, std::int64_t micro_batches,
                            std::int64_t rank);
 

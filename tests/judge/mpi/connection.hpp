@@ -135,7 +135,7 @@ class Connection {
   std::uint64_t numbers_ = 0;
   int next_context_ = 2;
   int seen_ = 0;                 // frames of the judge that have been acted upon; 0 again after the largest int
-  std::atomic<int> asked_ = -1;  // seen_ when the program last asked in vain; -1 if it has sent since
+  std::atomic<int> asked_ = -1;  // seen_ at the last unsuccessful test or probe; -1 after any send since
 };
 
 /// "a message of rank 2 (MPI_Probe, tag 0)"

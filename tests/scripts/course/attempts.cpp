@@ -58,7 +58,7 @@ int spin_together(const std::string&)
   for (;;) pause();
 }
 
-/// The same load of processes that end at once, and of which nobody takes note.
+/// The same load of processes that end at once and are never waited for.
 int short_lives(const std::string&)
 {
   std::signal(SIGCHLD, SIG_IGN);
@@ -69,7 +69,7 @@ int short_lives(const std::string&)
       }
       _exit(0);
     } else {
-      wait(nullptr);  // until there is none; but their time is nobody's
+      wait(nullptr);  // until there is none; no process is charged for their time
     }
 }
 
