@@ -31,8 +31,8 @@ class GemmMeasurement {
   /// @param size  rows and columns; 16 size^2 bytes are held.
   explicit GemmMeasurement(std::int64_t size);
 
-  /// What each library reaches now with factors of @p type, with as many threads as set_threads() said: as many products as
-  /// last @p least_s together, at least one.
+  /// What each library that has such a product reaches now with factors of @p type, with as many threads as set_threads()
+  /// said: as many products as last @p least_s together, at least one.
   std::vector<GemmRate> measure(DType type, double least_s);
 
   /// Rows and columns.

@@ -798,6 +798,15 @@ class Program(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["micro_batch"], 2)
 
     def test_steps_in_bf16_stand_beside_steps_in_f32(self):
+        self.check_bf16_beside_f32()
+
+    def test_a_library_without_bf16_for_the_processor_gives_no_rate(self):
+        with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "AVX2"}):
+            measured = self.check_bf16_beside_f32()
+        self.assertEqual({product["library"] for turn in measured["rounds"] for product in turn["gemm"]
+                          if product["precision"] == "bf16"}, {"own"})
+
+    def check_bf16_beside_f32(self):
         done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=1",
                                 "--gemm-size=64", "--array-megabytes=1", "--precision=bf16", "--beside-f32")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -808,6 +817,7 @@ class Program(unittest.TestCase):
             groups = {group["name"]: group for group in measured[where]["groups"]}
             self.assertEqual(groups["AdamW"]["bytes"], bytes_of_adamw)
             self.assertEqual(groups["gradient sum"]["bytes"], 4 * cleared_parameters(measured["model"]))
+        return measured
 
     def check_arithmetic(self, measured):
         """The arithmetic of a step and of its groups, from the sizes alone."""
