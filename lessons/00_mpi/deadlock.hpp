@@ -9,7 +9,7 @@
 
 namespace rankwise {
 
-/// How a send may end.
+/// The ways in which a send may end.
 enum class Sending {
   standard,     ///< MPI_Send: perhaps as soon as MPI has a copy, perhaps only with its receiver
   synchronous,  ///< MPI_Ssend: only when its receiver receives

@@ -9,7 +9,7 @@
 
 namespace rankwise {
 
-/// What a receiver does before it receives.
+/// The receiver's behaviour before it receives.
 enum class Until {
   asleep,     ///< sleeps, so its MPI library does nothing
   in_library  ///< asks for another message again and again, so its MPI library can take a copy of what arrives
@@ -23,7 +23,7 @@ enum class Until {
 /// @return   the same on all ranks.
 double late_receiver_s(std::int64_t bytes, Until until, double late_s, MPI_Comm comm);
 
-/// Whether a send from rank 0 to rank 1 ends although rank 1 receives only afterwards.
+/// True if a send from rank 0 to rank 1 ends although rank 1 receives only afterwards.
 ///
 /// No clock decides. Rank 0 starts the send, and then both ranks exchange empty messages, which cannot overtake it: after
 /// that the library of rank 1 has seen the first message, and has taken a copy of it, or waits.

@@ -30,7 +30,7 @@ struct MpiOptions {
       Watchdog::default_timeout_s;  ///< seconds without progress after which the watchdog ends the job
   std::string report;               ///< file of the report
 
-  /// Whether a part is to be shown.
+  /// True if a part is to be shown.
   bool shows(const std::string& part) const { return show == part || (show == "all" && part != "hang"); }
 };
 

@@ -11,7 +11,7 @@
 
 namespace rankwise {
 
-/// What the parts of a run share.
+/// State that the parts of a run share.
 struct MpiRun {
   const MpiOptions& options;       ///< as they were checked
   Report& report;                  ///< prints on rank 0
@@ -29,7 +29,7 @@ void show_ping_pong(MpiRun& run);
 /// call.
 void show_eager(MpiRun& run);
 
-/// Whether there are two ranks; if not, prints in one sentence that a part needs them.
+/// True if there are two ranks; otherwise prints in one sentence that a part needs them.
 bool has_two_ranks(MpiRun& run, const std::string& part);
 
 }  // namespace rankwise

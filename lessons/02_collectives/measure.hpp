@@ -27,17 +27,17 @@ struct Candidate {
   std::string name() const { return collective + " " + algorithm; }
   /// The algorithm in a few words, as "round the ring".
   std::string way() const;
-  /// Whether the algorithm is written in this lesson: "naive" or "textbook-ring".
+  /// True if the algorithm is written in this lesson: "naive" or "textbook-ring".
   bool written_here() const { return algorithm == "naive" || algorithm == "textbook-ring"; }
-  /// Whether it is an all-to-all, which stores what it receives in a second vector.
+  /// True for an all-to-all, which stores what it receives in a second vector.
   bool moves_blocks() const { return collective.starts_with("all-to-all"); }
-  /// Whether there is such an algorithm of this collective.
+  /// True if this collective has this algorithm.
   bool exists() const;
   /// Elements of a rank's block for each rank, and of the block from each, in a vector of n elements.
   std::vector<std::int64_t> blocks(std::int64_t n, int ranks, int rank) const;
   /// Algorithm of the group that performs it.
   Algorithm of_group() const;
-  /// Whether its messages go through the group's transport, where they can be recorded.
+  /// True if its messages go through the group's transport, where they can be recorded.
   bool sends() const { return algorithm != "shared" && algorithm != "library"; }
 };
 
@@ -69,7 +69,7 @@ struct Bench {
   Buffer by_tree = vector("sum by tree");  ///< the same sum in the order of tree_sum()
 };
 
-/// What one rank sends in a collective and keeps for it.
+/// Traffic and scratch of one rank in a collective.
 struct RankCost {
   Traffic sent;              ///< messages and bytes
   std::int64_t scratch = 0;  ///< bytes for received messages

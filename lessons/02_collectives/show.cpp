@@ -190,7 +190,7 @@ void show_time(Report& report, const Results& results)
 
 namespace {
 
-/// Whether an all-reduce adds in the order of tree_sum(), with the same rounding.
+/// True if an all-reduce adds in the order of tree_sum(), with the same rounding.
 bool keeps_tree(const Findings& f, const Results& results)
 {
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(results.N));

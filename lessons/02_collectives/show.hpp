@@ -16,7 +16,7 @@ namespace rankwise {
 struct Results {
   const CollectiveOptions& options;  ///< what was measured
   int N;                             ///< ranks
-  std::vector<MessageTime> times{};  ///< of single messages; empty for one rank
+  std::vector<MessageTime> times{};  ///< one for each message; empty for one rank
   Fit fit{};                         ///< line fitted to them
   std::vector<Findings> all{};       ///< in the order of the candidates
 

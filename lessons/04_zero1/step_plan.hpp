@@ -44,7 +44,7 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
 /// also of padding if ranks have different numbers of sequences.
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
 
-/// Whether each rank receives its shards of the gradients of every rank, and adds them itself. In exact arithmetic it has
+/// True if each rank receives its shards of the gradients of every rank, and adds them itself. In exact arithmetic it has
 /// to if gradients are summed after each micro-batch and N is no power of two: N neighbours are no subtree then.
 bool adds_rank_by_rank(const StepPlan& plan, std::int64_t ranks);
 /// The number of ranks that are added one by one then, N; otherwise 1.

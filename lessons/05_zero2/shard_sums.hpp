@@ -47,7 +47,7 @@ class ShardSums {
   ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
             const GradientLayout& all, const std::vector<Range>& own, std::int64_t ranks = 1);
 
-  /// Whether gradients of each rank are added by themselves, and therefore received by receive().
+  /// True if gradients of each rank are added one by one, and so received by receive().
   bool adds_rank_by_rank() const { return received_.ranks() > 1; }
   /// Receives this rank's shard of a bucket from every rank, for the next add(); in place of sums over the ranks. All
   /// ranks make this call, perhaps on another thread.

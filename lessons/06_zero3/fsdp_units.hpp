@@ -96,7 +96,7 @@ std::int64_t whole_elements(const StepPlan& plan, const std::vector<GatherStep>&
 /// @param gathers  of a micro-batch.
 std::int64_t kept_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers, RankOf rank);
 
-/// Whether a unit is whole between steps, and gathered after the update: no place of a micro-batch gathers it.
+/// True if a unit is whole between steps, and gathered after the update: no place of a micro-batch gathers it.
 bool stays_whole(const std::vector<GatherStep>& gathers, std::size_t unit);
 
 /// Peak bytes of gathered units.

@@ -65,7 +65,7 @@ class ShardedParameters {
   /// Allocates a unit and starts to gather it.
   virtual void gather(std::size_t unit);
 
-  DeviceMemory memory_;              ///< of the gathered units
+  DeviceMemory memory_;              ///< where gathered units are allocated
   CommunicationQueue& queue_;        ///< runs the all-gathers
   std::vector<FsdpUnit> units_;      ///< FSDP units
   std::vector<Range> own_;           ///< this rank's shard of each unit
@@ -89,8 +89,8 @@ class ShardedParameters {
   Buffer shards_, replicated_;
   std::vector<Tensor> own_tensors_;  // by unit; of units that are kept whole, a slice of them
 
-  std::vector<Use> uses_;            // of the micro-batch
-  std::vector<std::size_t> places_;  // of each use, its index in plan_
+  std::vector<Use> uses_;            // this micro-batch's, in order
+  std::vector<std::size_t> places_;  // index in plan_ of each use
   std::vector<GatherStep> plan_;     // what each place needs, frees and gathers
   std::size_t next_ = 0;             // next use
 };

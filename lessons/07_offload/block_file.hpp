@@ -81,7 +81,7 @@ class BlockFile {
   std::int64_t blocks() const { return static_cast<std::int64_t>(checksums_.size()); }
   /// S.
   std::int64_t block_bytes() const { return block_bytes_; }
-  /// Whether reads and writes bypass the page cache (O_DIRECT), as they do if the file system allows it. If not,
+  /// True if reads and writes bypass the page cache (O_DIRECT), as they do if the file system allows it. If not,
   /// they may be served from the system's memory.
   bool direct() const { return direct_; }
 
@@ -119,7 +119,7 @@ class BlockFile {
   std::vector<Checksum> checksums_;  // by block
   bool keep_, direct_ = false;
   Descriptor file_{-1};
-  std::uint64_t device_ = 0, inode_ = 0;  // of the directory
+  std::uint64_t device_ = 0, inode_ = 0;  // the directory's
 };
 
 }  // namespace rankwise

@@ -12,7 +12,7 @@
 #include "lessons/07_offload/options.hpp"
 
 /// @file
-/// Whether host and disk suffice for the offloaded state, and the bandwidth of the disk.
+/// Checks that host and disk suffice for the offloaded state, and measures the disk's bandwidth.
 
 namespace rankwise {
 

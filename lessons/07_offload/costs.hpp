@@ -12,7 +12,7 @@
 
 namespace rankwise {
 
-/// Where rank r of N stores its state, and how it moves.
+/// The state of rank r of N: where it is stored, and how it moves.
 OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank);
 
 /// Moves what is offloaded from the device to the tiers that store it.

@@ -64,7 +64,7 @@ using LinkBytes = std::array<std::int64_t, link_count>;
 struct OffloadPlan {
   OffloadOptions options;           ///< what leaves the device
   StepPlan step;                    ///< units, types, batch
-  std::vector<GatherStep> gathers;  ///< of a micro-batch
+  std::vector<GatherStep> gathers;  ///< those of a micro-batch, in order
   std::int64_t ranks = 1;           ///< N
   std::vector<Range> own;           ///< this rank's shard of each unit
   ShardBlocks blocks;               ///< blocks of these shards
@@ -80,10 +80,10 @@ struct OffloadPlan {
   Tier tier_of(Category category) const { return options.tier_of(category); }
   /// Tier where AdamW runs: that of its states, or the host if they are on disk.
   Tier updated_in() const { return tier_of(Category::optimizer) == Tier::device ? Tier::device : Tier::host; }
-  /// Whether each block is updated as soon as its sum of gradients is complete, during the last backward pass of a
+  /// True if each block is updated as soon as its sum of gradients is complete, during the last backward pass of a
   /// step. That needs all state off the device, and no clipping, which waits for the norm of all gradients.
   bool updates_early() const { return options.what == Offload::all && !clips; }
-  /// Whether there are master weights: in bf16, or if AdamW runs on the host and the parameters stay on the device.
+  /// True if there are master weights: in bf16, or if AdamW runs on the host and the parameters stay on the device.
   bool has_master() const;
   /// Micro-batches of a step, M.
   std::int64_t micro_batches() const { return sums_of_step(step, ranks); }

@@ -27,7 +27,7 @@ class ShardBlocks {
   std::size_t count() const { return blocks_.size(); }
   /// Elements of a block, a range of the flat vector.
   Range operator[](std::size_t block) const { return blocks_[block]; }
-  /// Whether a block is inside the tied tensor.
+  /// True if a block is inside the tied tensor.
   bool is_tied(std::size_t block) const { return !intersect(blocks_[block], tied_).empty(); }
   /// Numbers of a shard's blocks.
   std::vector<std::size_t> of_shard(std::size_t shard) const

@@ -19,9 +19,9 @@ namespace rankwise {
 
 /// Numbers of one update of all parameters.
 struct TieredStep {
-  std::int64_t step = 0;      ///< of the run, for messages
+  std::int64_t step = 0;      ///< the run's step, for messages
   double loss = 0;            ///< for messages
-  double learning_rate = 0;   ///< of this step
+  double learning_rate = 0;   ///< this step's
   double gradient_scale = 1;  ///< factor of the gradients
 };
 
@@ -82,7 +82,7 @@ class TieredAdamW {
   /// @param first   first element that is not finite, numbered as in first_not_finite(); nothing if all are finite.
   /// @throws Error  with the step and the name of that tensor.
   void expect_finite(std::optional<std::int64_t> first) const;
-  /// Whether an update has begun and not ended.
+  /// True between begin() and end() of an update.
   bool is_under_way() const { return under_way_; }
   /// First element that is not finite. The parameters of the table are numbered first, then all gradients.
   /// @param gradients     sums of gradients; nullptr: only parameters are checked.
@@ -111,7 +111,7 @@ class TieredAdamW {
   std::optional<TieredVector> gradients_;  // none for early updates
   BeforeBlock before_block_;
   std::int64_t updates_ = 0;
-  TieredStep step_;  // of the current update
+  TieredStep step_;  // the current update's
   bool under_way_ = false;
 };
 

@@ -62,7 +62,7 @@ class TieredSums {
   /// Copies the gradients to the host; they have arrived when this returns.
   /// @param stream  of the device, on which they are computed.
   void bring(const Arrival& there, Stream& stream);
-  /// Whether gradients of each rank are added by themselves: receive() and add() do what bring() does then.
+  /// True if gradients of each rank are added one by one: receive() and add() take the place of bring() then.
   bool adds_rank_by_rank() const { return separate_ranks(plan_.step, plan_.ranks) > 1; }
   /// Receives this rank's shard of a bucket from every rank, on the device; as ShardSums::receive().
   void receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);

@@ -72,7 +72,7 @@ class TieredVector {
     Pending transfer;
   };
 
-  /// Whether there are slots, to and from which blocks move.
+  /// True if there are slots, to and from which blocks move.
   bool moves() const { return home_ != used_; }
   /// The slot of a block. Blocks take the slots in turn.
   Slot& slot(std::size_t block) { return slots_[block % slots_.size()]; }

@@ -23,8 +23,8 @@ namespace rankwise {
 
 /// A place to compute: the device or the host.
 struct ComputePlace {
-  DeviceMemory memory;     ///< of the device; or of the host, where the device can reach it
-  Stream& stream;          ///< of the device or of the host
+  DeviceMemory memory;     ///< the device's, or the host's where the device can reach it
+  Stream& stream;          ///< the device's or the host's
   const Kernels& kernels;  ///< on that stream
 };
 
@@ -102,7 +102,7 @@ class BlockStore {
   Tiers& tiers_;
   Tier home_;
   Category category_ = Category::gradients;
-  std::vector<std::int64_t> numbers_;  // of the blocks, among all of their link
+  std::vector<std::int64_t> numbers_;  // each block's number on its link
   std::vector<Tensor> blocks_;         // in memory
   Buffer memory_;                      // owned memory
   std::int64_t disk_bytes_ = 0;
@@ -156,8 +156,8 @@ class Tiers {
   /// The threads that move blocks between two tiers.
   struct Link {
     Link(Device& device, TimeLedger& time) : in(device.make_stream()), out(device.make_stream()), queue(time) {}
-    std::unique_ptr<Stream> in, out;  // of the device, one per thread
-    std::int64_t next_number = 0;     // of blocks
+    std::unique_ptr<Stream> in, out;  // the device's, one for each thread
+    std::int64_t next_number = 0;     // the next block's
     TransferQueue queue;
   };
 

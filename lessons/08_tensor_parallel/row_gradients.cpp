@@ -9,7 +9,7 @@ namespace rankwise {
 
 namespace {
 
-/// Whether the gradient of a tensor is a sum over this rank's rows only.
+/// True if the gradient of a tensor is a sum over this rank's rows only.
 bool sums_over_rows(const Parameter& p)
 {
   // Not wpe, nor an expert's bias: for these each rank sums over all rows.

@@ -62,9 +62,9 @@ class RowGradients {
  private:
   /// A replicated tensor of n elements, and its gradients by sequence, (B, n).
   struct Sum {
-    Range elements;  // of the table
+    Range elements;  // in the table
     int unit;
-    Range kept;  // of flat_
+    Range kept;  // in flat_
     Tensor by_sequence;
   };
   bool divides_rows() const { return shape_.tokens.count > 1; }

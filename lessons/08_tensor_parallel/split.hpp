@@ -12,7 +12,7 @@
 #include "gpt2/parameter_table.hpp"
 
 /// @file
-/// How tensor parallelism divides a model among t ranks.
+/// The division of a model among t tensor-parallel ranks.
 ///
 ///     wte      (V, C)     rows        shard i: the i-th run of vocabulary entries, for embedding and head
 ///     c_attn   (C, 3 C)   columns     shard i: the i-th run of heads of q, of k and of v

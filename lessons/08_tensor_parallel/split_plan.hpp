@@ -20,11 +20,11 @@ namespace rankwise {
 /// The sizes and options that determine a step's messages.
 struct SplitPlan {
   ModelConfig config;              ///< the model
-  ActivationShape shape;           ///< of a micro-batch, as divided() gives it
-  std::int64_t micro_batches = 1;  ///< of a step
-  GradientLayout gradients;        ///< of one tensor-parallel rank, summed over replicas
+  ActivationShape shape;           ///< sizes of a micro-batch, as divided() gives them
+  std::int64_t micro_batches = 1;  ///< number in a step
+  GradientLayout gradients;        ///< one tensor-parallel rank's, summed over replicas
   bool tied_separate = false;      ///< whether the tied embedding's second gradient is kept as a separate sum
-  Algorithm algorithm;             ///< of the collectives
+  Algorithm algorithm;             ///< the collectives'
   std::vector<std::int64_t> of_row_sums{};  ///< numbers in each sum of RowGradients of a micro-batch; none: one sum
   std::int64_t leaves = 0;                  ///< LessonOptions::leaves(), of the sums over replicas
 

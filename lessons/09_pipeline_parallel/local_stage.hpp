@@ -23,7 +23,7 @@ struct LocalStage {
   PipelineStage stage;                     ///< number, units, elements
   Model model;                             ///< its branches, and the embedding or head
   ModelTensors weights;                    ///< its parameters, as views
-  std::unique_ptr<GradientSum> gradients;  ///< of all of them
+  std::unique_ptr<GradientSum> gradients;  ///< the stage's, summed over micro-batches
   Stash stash;                             ///< activations of its micro-batches in flight
 };
 

@@ -31,11 +31,11 @@ struct PipelinePlan {
                PipelineSchedule schedule);
 
   ModelConfig config;                 ///< the model
-  ActivationShape shape;              ///< of a micro-batch
+  ActivationShape shape;              ///< sizes of a micro-batch
   ParameterTable table;               ///< all parameters
   std::vector<PipelineStage> stages;  ///< in order
-  PipelineSchedule schedule;          ///< of a step
-  std::vector<ActionCosts> costs;     ///< of each stage, in floating-point operations
+  PipelineSchedule schedule;          ///< the actions of a step
+  std::vector<ActionCosts> costs;     ///< each stage's, in floating-point operations
 
   /// The stages of a rank, in order.
   std::vector<PipelineStage> stages_of(int rank) const;

@@ -44,7 +44,7 @@ struct PipelineSchedule {
   int ranks = 1;                             ///< p
   int virtual_stages = 1;                    ///< v
   int micro_batches = 1;                     ///< m
-  std::vector<std::vector<Action>> actions;  ///< of each rank, in order
+  std::vector<std::vector<Action>> actions;  ///< each rank's, in order
   std::vector<int> max_in_flight;  ///< per rank: micro-batches whose activations of one stage are held at once
   double idle_formula = 0;         ///< idle share with equal stages and F = B = W, by the formula of its paper
 

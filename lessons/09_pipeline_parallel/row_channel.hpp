@@ -51,8 +51,8 @@ inline constexpr std::size_t buffers_of_a_channel = 2;
 
 /// Setup that both ends of a channel have in common.
 struct ChannelSetup {
-  GroupSetup messages;        ///< of its group; the objects it refers to outlive the channel
-  DType type = DType::f32;    ///< of the rows
+  GroupSetup messages;        ///< its group's setup; the objects it refers to outlive the channel
+  DType type = DType::f32;    ///< type of the rows
   Shape rows;                 ///< (R, C) of each message
   MessageProgress* progress;  ///< progress thread, null if not needed; outlives the channel
   TimeLedger* time;           ///< where waiting is counted; outlives the channel

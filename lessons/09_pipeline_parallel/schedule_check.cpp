@@ -145,7 +145,7 @@ int check_list(const PipelineSchedule& schedule, int rank)
 /// A message that has been sent to a rank.
 struct Message {
   int micro_batch, stage;  // stage that needs it
-  std::size_t number;      // of the action that sends it, in its rank's list
+  std::size_t number;      // place of the action that sends it, in its rank's list
   std::int64_t arrival;    // in units of time
 };
 

@@ -41,9 +41,9 @@ struct TimedSchedule {
   double idle_share() const;
 };
 
-/// Whether an action receives a message: rows, except in the first stage; or a gradient, except in the last one.
+/// True if an action receives a message: rows, except in the first stage; or a gradient, except in the last one.
 bool receives(const PipelineSchedule& schedule, const Action& action);
-/// Whether an action sends its result: rows, except in the last stage; or a gradient, except in the first one.
+/// True if an action sends its result: rows, except in the last stage; or a gradient, except in the first one.
 bool sends(const PipelineSchedule& schedule, const Action& action);
 
 /// Simulates a schedule.

@@ -19,7 +19,7 @@ struct PipelineStage {
   int number = 0;      ///< 0 .. S - 1
   bool first = false;  ///< whether it begins with the embedding
   bool last = false;   ///< whether it ends with the head
-  Range units;         ///< of the model
+  Range units;         ///< run of the model's table units
   Range elements;      ///< range of the table's flat vector that belongs to this stage alone
   Range copied{};      ///< range of the copied token embedding in the table's flat vector, or empty
 
@@ -39,7 +39,7 @@ std::vector<PipelineStage> describe_stages(const ParameterTable& table, const st
 std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& stage);
 /// The same for all stages of one rank, one stage after the other.
 std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages);
-/// Whether a range of a stage is the copy of the token embedding, which another rank owns.
+/// True if a range of a stage is the copy of the token embedding, which another rank owns.
 bool is_copy(const PipelineStage& stage, Range range);
 /// Removes the entry of the copied token embedding, which another rank owns, from a list by range.
 /// @param of_ranges  one entry for each of ranges_of() this rank's stages; that of the copy is the last.

@@ -41,7 +41,7 @@ class TextPipeline {
   const PipelinePlan& plan_;
   const std::vector<LocalStage>& stages_;
   Group& line_;
-  std::vector<GeneratingPass> passes_;  // of each stage
+  std::vector<GeneratingPass> passes_;  // one for each stage
 };
 
 }  // namespace rankwise

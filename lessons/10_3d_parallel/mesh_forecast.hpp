@@ -15,7 +15,7 @@ namespace rankwise {
 /// Expected memory and time of a run on one mesh.
 struct MeshForecast {
   Layout layout;           ///< the degrees
-  std::int64_t bytes = 0;  ///< of memory on the rank that needs most
+  std::int64_t bytes = 0;  ///< memory of the rank that needs most
   double step_s = 0;       ///< seconds a step
 };
 

@@ -33,19 +33,19 @@ struct Replicas {
 /// A run on a mesh, as one of its ranks sees it.
 struct MeshPlan {
   Layout layout;                   ///< the degrees
-  MeshCoordinates place;           ///< of this rank
+  MeshCoordinates place;           ///< this rank's
   PipelinePlan pipeline;           ///< stages and schedule, with this rank's shard of every layer
   bool zero;                       ///< whether optimizer states are sharded among replicas (ZeRO-1)
   DType gradients;                 ///< type of the gradients
   bool tied_separate;              ///< whether the tied embedding's second gradient is kept as a separate sum
-  Algorithm algorithm;             ///< of collectives
-  Topology job;                    ///< of all ranks
+  Algorithm algorithm;             ///< the collectives'
+  Topology job;                    ///< all ranks of the job
   int rank;                        ///< this one of them
-  std::vector<Axis> axes;          ///< of the mesh, the outermost first
+  std::vector<Axis> axes;          ///< the mesh's, the outermost first
   std::vector<Replicas> replicas;  ///< axes of replicas; with ZeRO-1 each divides what those before it have left
   std::int64_t runs = 1;           ///< micro-batches, or runs of their tokens, that pass through a stage together
   std::int64_t leaves = 0;         ///< LessonOptions::leaves(), if replicas may have different numbers of sequences
-  std::int64_t first_micro_batch = 0;  ///< of this replica in the global batch
+  std::int64_t first_micro_batch = 0;  ///< where this replica begins in the global batch
 
   /// This rank's stages.
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }

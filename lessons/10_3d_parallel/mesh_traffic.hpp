@@ -7,7 +7,7 @@
 #include "common/program/report.hpp"
 
 /// @file
-/// Who sends to whom on a mesh.
+/// Senders and receivers of the messages on a mesh.
 
 namespace rankwise {
 

@@ -35,8 +35,8 @@ class TextOnMesh {
   const PipelinePlan& plan_;
   const std::vector<LocalStage>& stages_;
   Group &pp_, &tp_;
-  std::vector<GeneratingPass> passes_;  // of each stage
-  Buffer logits_;                       // of all tensor-parallel ranks
+  std::vector<GeneratingPass> passes_;  // one for each stage
+  Buffer logits_;                       // those of all tensor-parallel ranks
 };
 
 }  // namespace rankwise

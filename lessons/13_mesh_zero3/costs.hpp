@@ -19,7 +19,7 @@ namespace rankwise {
 StepPlan step_plan(const MeshZeroOptions& options, RankOf rank);
 /// When units are gathered and freed in the forward and backward pass of a micro-batch; nowhere with `--zero=2`.
 std::vector<GatherStep> gathers(const MeshZeroOptions& options, RankOf rank);
-/// Where rank r of N stores its state, how it moves, and what it counts in the norm.
+/// The state of rank r of N: where it is stored, how it moves, and which elements count in the norm.
 OffloadPlan offload_plan(const MeshZeroOptions& options, RankOf rank);
 
 /// Allocates the message buffers of all axes in advance. The queue's thread must not grow one: that frees GPU memory,

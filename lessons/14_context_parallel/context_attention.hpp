@@ -15,7 +15,7 @@ namespace rankwise {
 /// One run of tokens of a micro-batch, as its rank sees it: B sequences, R = B T / (2 c) rows. Where tensor parallelism
 /// divides the heads too, C is that of this rank's heads.
 struct TokenRun {
-  Range tokens;             ///< of each sequence
+  Range tokens;             ///< run of each sequence
   const Workspace& work;    ///< scratch, of this run alone
   const Activations& kept;  ///< from the forward to the backward pass
   MicroBatch batch{};       ///< inputs, targets and positions

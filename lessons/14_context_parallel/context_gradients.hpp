@@ -38,7 +38,7 @@ class ContextGradients {
   const Run& run_;
   TokenOrder order_;
   Group& group_;
-  Buffer flat_, tied_;  // of the later run, in exact arithmetic
+  Buffer flat_, tied_;  // the later run's, in exact arithmetic
 };
 
 }  // namespace rankwise

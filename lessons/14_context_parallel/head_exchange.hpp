@@ -35,7 +35,7 @@ class HeadExchange final : public ContextAttention {
                                   std::int64_t sections);
 
  private:
-  /// What attention keeps of H / c heads.
+  /// Results of attention of H / c heads, kept for the backward pass.
   struct Heads {
     Buffer qkv;          // (B, T, 3 C / c)
     Buffer y;            // (B, T, C / c)
@@ -63,7 +63,7 @@ class HeadExchange final : public ContextAttention {
   Run& run_;
   TokenRuns runs_;
   Group& group_;
-  std::vector<Heads> kept_;  // of each layer, or of one with recomputation
+  std::vector<Heads> kept_;  // one for each layer, or a single one with recomputation
   Buffer dy_, dqkv_;         // their gradients
   Buffer sent_, received_;   // q, k and v, or less, on their way
 };

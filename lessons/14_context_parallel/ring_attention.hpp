@@ -16,10 +16,10 @@ namespace rankwise {
 /// The sizes from which its memory and its messages follow.
 struct RingSizes {
   ModelConfig config;     ///< the model
-  ActivationShape shape;  ///< of one run of tokens
-  TokenRuns runs;         ///< of a sequence
+  ActivationShape shape;  ///< sizes of one run of tokens
+  TokenRuns runs;         ///< those of a sequence
   Arithmetic arithmetic;  ///< whether sums continue a tree
-  Algorithm algorithm;    ///< of collectives
+  Algorithm algorithm;    ///< the collectives'
 
   /// Bytes of scratch.
   std::int64_t workspace_bytes() const;
@@ -50,7 +50,7 @@ class RingAttention final : public ContextAttention {
 
   Run& run_;
   TokenRuns runs_;
-  std::int64_t channels_;  // of the heads of this rank
+  std::int64_t channels_;  // those of this rank's heads
   KeyRing ring_;
   std::vector<SumsOverKeys> of_keys_;  // by run of queries
   std::unique_ptr<KeyGradients> gradients_;

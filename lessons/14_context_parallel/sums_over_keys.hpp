@@ -8,7 +8,7 @@
 #include "lessons/14_context_parallel/context_attention.hpp"
 
 /// @file
-/// What a run of queries has found in the runs of keys so far.
+/// Partial results of a run of queries over the runs of keys so far.
 
 namespace rankwise {
 

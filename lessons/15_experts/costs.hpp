@@ -36,7 +36,7 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank);
 
 /// Traffic of a step along `experts` if every expert is chosen equally often, and the most that any routing sends.
 struct RoutedTraffic {
-  Traffic uniform;           ///< of rank 0
+  Traffic uniform;           ///< rank 0's
   std::int64_t at_most = 0;  ///< bytes of a rank
 };
 /// The traffic along `experts` of one of N ranks, from the sizes alone.

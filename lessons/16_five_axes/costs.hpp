@@ -30,8 +30,8 @@ std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t 
 
 /// Expected memory and time of a run on one mesh.
 struct FiveAxesForecast {
-  FiveDegrees degrees;     ///< of the mesh
-  std::int64_t bytes = 0;  ///< of memory on the rank that needs most
+  FiveDegrees degrees;     ///< the mesh's
+  std::int64_t bytes = 0;  ///< memory of the rank that needs most
   double step_s = 0;       ///< seconds a step; 0 without --link
 };
 

@@ -64,7 +64,7 @@ class ExpertsOnMesh {
  private:
   /// The experts of a stage, and their gradients.
   struct OfStage {
-    ParameterTable table;  // of the stage alone
+    ParameterTable table;  // the stage's alone
     Tensor parameters;
     std::unique_ptr<ExpertGradients> gradients{};
     std::vector<ContextGradients> of_runs{};                                // by source
@@ -92,7 +92,7 @@ class ExpertsOnMesh {
   std::vector<std::optional<OfStage>> stages_;
   std::map<int, std::vector<ExpertTensors>> weights_;  // by unit
   Buffer choices_;                                     // (2 c, R, k)
-  std::map<Key, RoutedRows> routed_;                   // of the micro-batches in flight
+  std::map<Key, RoutedRows> routed_;                   // the micro-batches in flight
   Traffic counted_;                                    // what the rows of this step give along tp
 };
 

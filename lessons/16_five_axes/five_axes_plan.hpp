@@ -14,13 +14,13 @@ namespace rankwise {
 
 /// A run on five axes, as one of its ranks sees it.
 struct FiveAxesPlan {
-  FiveDegrees degrees;                     ///< of all ranks
+  FiveDegrees degrees;                     ///< the whole mesh's
   MeshPlan mesh;                           ///< stages, schedule, shards and replicas
   RingSizes ring;                          ///< sizes of ring attention
   std::vector<ActionCosts> without_pairs;  ///< operations of each stage without attention's pairs
   int context_rank = 0;                    ///< number along cp
   int expert_rank = 0;                     ///< number along ep
-  Range experts;                           ///< of each block with experts, those that this rank stores
+  Range experts;                           ///< those that this rank stores, of each block with experts
 
   /// Pairs of a query and a key for which this rank computes attention, in a micro-batch and all its heads' channels.
   std::int64_t pairs() const;
@@ -31,7 +31,7 @@ struct FiveAxesPlan {
   {
     return mesh.pipeline.shape_of(stage).expert_blocks(mesh.pipeline.config);
   }
-  /// Whether the model has experts.
+  /// True if the model has experts.
   bool has_experts() const { return !mesh.pipeline.table.experts().empty(); }
 
   /// Messages of a step to the other tensor-parallel ranks, without the sums of experts' outputs.

@@ -60,7 +60,7 @@ class RunsInFlight {
   Run& run_;
   const PipelinePlan& plan_;
   const RunWorkspaces& work_;
-  std::vector<Range> tokens_;           // of each run
+  std::vector<Range> tokens_;           // one range for each run
   std::vector<Stash> later_;            // by stage
   std::vector<PerformedAction> times_;  // on the virtual clock, in picoseconds
 };

@@ -59,7 +59,7 @@ class StageLayers {
   Group& tp_;
   RingAttention attention_;                    // queries here, keys of all ranks along cp
   std::vector<TensorParallelMessages> parts_;  // operators f and g of lesson 08 for each run
-  std::array<std::vector<RowGradients>, TokenRuns::of_a_rank> row_gradients_;  // of each run and stage
+  std::array<std::vector<RowGradients>, TokenRuns::of_a_rank> row_gradients_;  // by run and stage
 };
 
 }  // namespace rankwise

@@ -36,7 +36,7 @@ std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t
 
 namespace {
 
-constexpr double scale = 0.08, freedom = 3;  // of the errors
+constexpr double scale = 0.08, freedom = 3;  // of Student's distribution of errors
 
 /// The machine whose constants are these numbers of spreads away from those of @p machine.
 Machine moved(const Machine& machine, const std::vector<double>& spreads)

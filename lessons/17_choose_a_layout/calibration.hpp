@@ -27,7 +27,7 @@ struct MeasuredRow {
 struct RowOptions {
   std::string only;                  ///< rows that contain this text; empty: all
   std::string skip;                  ///< words with commas between; rows that contain one of them are left out
-  std::string recompute = "none";    ///< of rows without this column
+  std::string recompute = "none";    ///< that of rows without this column
   std::int64_t vocabulary = 51200;   ///< the same
   System system = System::megatron;  ///< whose program was measured
   double peak = 0;                   ///< FLOP/s of a GPU, which no row exceeds; 0: not known
@@ -42,7 +42,7 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
 /// Seconds of a row by the model of time.
 double predicted(const MeasuredRow& row, const Machine& machine);
 
-/// Of some rows those to calibrate with: with the least SHA-256 of the row's text and @p salt.
+/// Picks calibration rows: those whose text and @p salt hash lowest (SHA-256).
 std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t count,
                                      const std::string& salt = "");
 
@@ -51,9 +51,9 @@ std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t
 /// Student's distribution with 3 degrees of freedom and a scale of 8 %: a row measured on a bad day does not decide.
 TimeConstants fitted(const Machine& machine, const std::vector<MeasuredRow>& rows);
 
-/// How far predictions are off.
+/// Errors of predictions.
 struct Errors {
-  double mean = 0;     ///< of |predicted / measured - 1|
+  double mean = 0;     ///< mean of |predicted / measured - 1|
   double most_of = 0;  ///< its 90th percentile
 };
 /// The errors of some rows.

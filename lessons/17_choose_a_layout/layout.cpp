@@ -80,7 +80,7 @@ std::vector<std::int64_t> choices(std::int64_t given, std::int64_t n)
   return all;
 }
 
-/// Of some values those whose name is asked for: all of them with "search".
+/// The values whose name is asked for: all of them with "search".
 template <class T>
 std::vector<T> choices(const std::string& asked, const std::vector<std::pair<std::string, T>>& values)
 {

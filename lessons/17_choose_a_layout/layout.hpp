@@ -18,12 +18,12 @@ enum class Recompute : std::uint8_t { none, selective, full };
 /// Its name.
 std::string name_of(Recompute recompute);
 
-/// Where the optimizer's states are, and where AdamW runs.
+/// The tier of the optimizer's states, and the processor that runs AdamW.
 enum class OptimizerPlace : std::uint8_t { device, host, disk };
 /// Its name.
 std::string name_of(OptimizerPlace place);
 
-/// Whose program runs: they keep and send different things.
+/// The program that runs: each keeps and sends different things.
 enum class System : std::uint8_t {
   rankwise,   ///< the lessons
   megatron,   ///< Megatron-LM
@@ -32,7 +32,7 @@ enum class System : std::uint8_t {
 /// Its name.
 std::string name_of(System system);
 
-/// How one run is divided.
+/// The division of one run.
 struct PlannedLayout {
   std::int64_t dp = 1;                    ///< d, replicas
   std::int64_t tp = 1;                    ///< t, ranks that divide every layer
@@ -55,7 +55,7 @@ struct PlannedLayout {
 /// In one line, as "dp=4 tp=8 pp=2, 64 micro-batches of 1, full recomputation, ZeRO-1".
 std::string describe(const PlannedLayout& layout, std::int64_t global_batch);
 
-/// What of a layout is given; a number that is 0, and a word that is "search", is searched for.
+/// The given parts of a layout; a number that is 0, and a word that is "search", is searched for.
 struct LayoutWishes {
   std::int64_t dp = 0;                       ///< replicas
   std::int64_t tp = 0;                       ///< ranks that divide every layer

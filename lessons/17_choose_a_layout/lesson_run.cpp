@@ -13,7 +13,7 @@ namespace rankwise {
 
 namespace {
 
-/// What all lessons have in common.
+/// Sets the options that all lessons have in common.
 template <class Options>
 Options options_of(const Job& job, const PlannedLayout& layout)
 {

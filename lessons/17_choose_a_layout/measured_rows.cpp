@@ -175,7 +175,7 @@ MeasuredRow read_row(const RowReader& row, const std::string& line, const RowOpt
   return measured;
 }
 
-/// Whether the options leave a line in.
+/// True if the options leave a line in.
 bool wanted(const std::string& line, const RowOptions& options)
 {
   for (const std::string& word : cells_of(options.skip))

@@ -19,7 +19,7 @@ double d(std::int64_t number)
   return static_cast<double>(number);
 }
 
-/// What a layer would keep without recomputation.
+/// Bytes that a layer would keep without recomputation.
 double whole_layer_bytes(const Job& job, PlannedLayout layout)
 {
   layout.recompute = Recompute::none;

@@ -19,7 +19,7 @@ namespace rankwise {
 /// Bytes of a rank that have one reason.
 struct MemoryTerm {
   std::string name;     ///< as "parameters"
-  double bytes = 0;     ///< of the device, or of the host
+  double bytes = 0;     ///< on the device, or on the host
   std::string formula;  ///< in letters, with its source
 };
 

@@ -14,7 +14,7 @@
 
 namespace rankwise {
 
-/// What is asked.
+/// The question.
 enum class Question : std::uint8_t {
   layout,         ///< which layout is fastest, and what it needs
   largest_model,  ///< which is the largest model
@@ -30,13 +30,13 @@ enum class PlannedType : std::uint8_t { bf16, fp16, f32 };
 struct PlannerOptions {
   PlannedModel model;                    ///< sizes
   std::int64_t global_batch = 0;         ///< G; 0: one sequence for each GPU, 512 at least
-  PlannedType type = PlannedType::bf16;  ///< of parameters and activations
+  PlannedType type = PlannedType::bf16;  ///< type of parameters and activations
   System system = System::rankwise;      ///< whose program
   std::string machine;                   ///< file
   std::int64_t gpus = 8;                 ///< N
   LayoutWishes wishes;                   ///< what of the layout is given
   Question question = Question::layout;  ///< what is asked
-  double tokens = 300e9;                 ///< of a training run
+  double tokens = 300e9;                 ///< number in a training run
   double days = 0;                       ///< within which it has to end; 0: any
   std::string calibrate;                 ///< file of measured rows; empty: none
   std::string check;                     ///< file of rows to compare with; empty: none
@@ -44,7 +44,7 @@ struct PlannerOptions {
   RowOptions measured;                   ///< which rows are used
   std::string report;                    ///< JSON document to write
 
-  /// What is planned.
+  /// The run that is planned.
   Job job(const Machine& machine) const;
 };
 

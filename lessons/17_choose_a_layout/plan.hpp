@@ -18,11 +18,11 @@ namespace rankwise {
 /// A layout with its forecast.
 struct Plan {
   PlannedLayout layout;  ///< how the run is divided
-  StepTime time;         ///< of a step
-  RankMemory memory;     ///< of the rank that needs most
+  StepTime time;         ///< a step's
+  RankMemory memory;     ///< that of the rank that needs most
 };
 
-/// Whether a rank fits into a GPU of this machine, and the ranks of a node into its host memory.
+/// True if a rank fits into a GPU of this machine, and the ranks of a node into its host memory.
 bool fits(const RankMemory& memory, const Machine& machine);
 
 /// The fastest layouts that fit, the fastest first.
@@ -31,7 +31,7 @@ bool fits(const RankMemory& memory, const Machine& machine);
 std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus,
                           std::size_t most);
 
-/// Whether some layout fits. Those that may need least are looked at first.
+/// True if some layout fits. Those that may need least are looked at first.
 bool any_fits(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus);
 
 /// The layout that needs least memory, if there is any.

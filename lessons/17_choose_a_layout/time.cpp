@@ -11,7 +11,7 @@ namespace rankwise {
 namespace {
 
 constexpr double kernel_s = 5e-6;       // until the next kernel of a stream computes at its full rate
-constexpr double update_tail_s = 2e-3;  // of the optimizer's small kernels: norm, checks, loss scale
+constexpr double update_tail_s = 2e-3;  // the optimizer's small kernels: norm, checks, loss scale
 
 /// The larger of two times, rounded off where they are alike: queues of host and device never alternate perfectly.
 double slower_of(double a, double b)

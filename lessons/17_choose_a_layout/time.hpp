@@ -13,7 +13,7 @@
 
 namespace rankwise {
 
-/// What is planned: the model and the batch, the program and the machine.
+/// The planned run: model and batch, program and machine.
 struct Job {
   ModelConfig model;                     ///< sizes
   std::int64_t global_batch = 0;         ///< G, sequences of a step

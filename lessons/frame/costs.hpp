@@ -44,7 +44,7 @@ std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveS
 /// Traffic of a rank in these collectives of all ranks.
 Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
 
-/// What the formula of a sum of gradients over replicas has to add, for the report: how many subtrees of it a replica
+/// Suffix of the traffic formula of a sum over replicas, for the report: how many subtrees of it a replica
 /// sends; nothing if one.
 std::string describe_subtrees(const LessonOptions& options, RankOf replica);
 

@@ -39,13 +39,13 @@ struct KeptShard {
 struct Move {
   int from = 0;    ///< rank that has them
   int to = 0;      ///< rank that needs them
-  Range elements;  ///< of the flat vector
+  Range elements;  ///< in the flat vector
 
-  /// Whether both are equal.
+  /// True if both are equal.
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-/// Who sends what to whom so that each rank gets what it needs: what it has itself, else from the lowest rank that has it.
+/// Plans the transfers that give each rank its wanted ranges. A rank keeps what it holds; the lowest that holds a range sends it.
 /// @param kept    by rank, the ranges that it has.
 /// @param wanted  by rank, the ranges that it needs.
 /// @return  in the order of ranks and ranges; nothing if elements are lost.
@@ -91,12 +91,12 @@ class Copies {
   Group group_;
 };
 
-/// What is left of a run when a rank has died: everything that does not depend on the ranks.
+/// The rest of a run after a rank has died: everything that does not depend on the ranks.
 class Survivors {
  public:
   Reached reached;  ///< steps, losses and validations so far
 
-  /// Whether a rank has kept the state of the run, which has begun before.
+  /// True if a rank has kept the state of the run, which has begun before.
   bool has_state() const { return updates_.has_value(); }
 
   /// Keeps what this rank has, until done().

@@ -10,7 +10,7 @@ namespace rankwise {
 
 namespace {
 
-/// Whether both are finite. In a rehearsal nothing is computed, and no loss is a mean over no tokens.
+/// True if both are finite. In a rehearsal nothing is computed, and no loss is a mean over no tokens.
 bool passes(double loss, double gradient_norm)
 {
   return (std::isfinite(loss) && std::isfinite(gradient_norm)) || Rehearsal::current();

@@ -18,14 +18,14 @@ namespace rankwise {
 
 namespace {
 
-/// Whether rounding decides what a tensor is: a key's bias adds the same to all scores of a query, so its gradient is zero but for
+/// True if rounding decides what a tensor is: a key's bias adds the same to all scores of a query, so its gradient is zero but for
 /// rounding, and AdamW makes whole steps of that.
 bool undetermined(const std::string& name)
 {
   return name.ends_with("c_attn.bias") || name.ends_with("qkv.bias") || name.ends_with("q_k_v");
 }
 
-/// How far the norm of a difference may be from 0, as a part of the norm. Each layer and each step adds to it.
+/// Bound of the norm of a difference, as a part of the norm. Each layer and each step adds to it.
 double tolerance(bool rounded, const RecordKey& key)
 {
   constexpr double of_f32 = 0x1p-18, of_bf16 = 0x1p-5;
@@ -52,7 +52,7 @@ class Judge {
     if (undetermined(names_[static_cast<std::size_t>(key.tensor)])) return false;
     return distance(a, b) > tolerance(rounded_, key) * std::sqrt(a.squares);
   }
-  /// Whether ranks that have the same part of a tensor differ.
+  /// True if ranks that have the same part of a tensor differ.
   bool differs(const RecordKey& key, const MergedNote& note) const
   {
     return std::ranges::any_of(
@@ -64,7 +64,7 @@ class Judge {
   bool rounded_, bits_;
 };
 
-/// What the numbers of a key are, as "gradient of h.0.ln_1.weight".
+/// Name of the numbers of a key, as "gradient of h.0.ln_1.weight".
 std::string what(const RecordKey& key, const std::string& name)
 {
   switch (key.phase) {
@@ -79,7 +79,7 @@ std::string what(const RecordKey& key, const std::string& name)
   }
 }
 
-/// Where a difference is: sequences and ranks.
+/// Place of a difference: sequences and ranks.
 std::string place_of(const MergedRecord& right, const MergedRecord& other, const Judge& judge,
                      const RecordKey& first)
 {

@@ -170,7 +170,7 @@ nlohmann::json line_of(std::int64_t step, const StepReport& measured, const Run&
   return line;
 }
 
-/// What a person who waits wants to know after a step: ", loss 5.38, 71,000 tokens/s, 9.1 MB, 0:12 to go".
+/// Text for a person who waits, after a step: ", loss 5.38, 71,000 tokens/s, 9.1 MB, 0:12 to go".
 std::string progress_note(const StepReport& last, const Run& run, std::int64_t steps_left)
 {
   const auto tokens = static_cast<double>(run.batch.global_batch * run.batch.sequence);

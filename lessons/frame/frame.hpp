@@ -72,13 +72,13 @@ struct ModelOnRanks {
 /// Initialises the shards that this rank holds: parameters from --seed, moments with zero.
 void initialize(const ModelOnRanks& model, const Run& run);
 
-/// How far a run has come, whatever ranks it is on.
+/// Progress of a run, whatever ranks it is on.
 struct Reached {
   RunRecord record;                ///< losses, norms, validations
   std::int64_t made = 0;           ///< number of steps, including those before a checkpoint
   std::int64_t settled = 0;        ///< number of steps after which what is due between two steps was done
   std::vector<float> compared;     ///< parameters of rank 0 after --compare steps
-  std::optional<StepReport> last;  ///< of a step that was made as a rank died, and is not reported yet
+  std::optional<StepReport> last;  ///< the step that was made as a rank died, and is not reported yet
 
   /// Steps that are made, reported or not.
   std::int64_t steps() const { return made + (last ? 1 : 0); }
@@ -100,9 +100,9 @@ class Progress {
   std::optional<std::int64_t> next_step() const;
   /// Runs that step and reports it.
   void make_step(const ModelOnRanks& model, const std::function<StepReport()>& train_step);
-  /// Whether these ranks have made a step: if not, they have sent nothing that could be compared with a formula.
+  /// True if these ranks have made a step: if not, they have sent nothing that could be compared with a formula.
   bool has_stepped() const { return stepped_; }
-  /// Whether a step was made after which nothing has been done yet: after_step() is due.
+  /// True between a finished step and its after_step().
   bool step_to_settle() const { return reached_.settled < reached_.made; }
   /// Reports the step that was made as a rank died, if there is one.
   void report_last_step();
@@ -137,7 +137,7 @@ class Progress {
   StopRequests stop_;
   bool stepped_ = false;   // whether these ranks have made a step
   int stopped_by_ = 0;     // signal; 0 for none
-  AppendedFile log_;       // of --log
+  AppendedFile log_;       // --log's
   std::int64_t last_ = 0;  // number of steps after which the run ends
   Reached& reached_;
   std::optional<ClockOffset> clock_;  // at the start, for a trace

@@ -36,7 +36,7 @@ struct LessonOptions : TrainingOptions {
   bool watch = false;                    ///< show on the terminal what all ranks do
   std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
-  /// Whether the run notes what it computes.
+  /// True if the run records what it computes.
   bool records() const { return !record.empty() || check_against_reference; }
   /// Degrees of parallelism of N ranks: N replicas, for any N.
   Layout layout(int N) const { return {.dp = N, .uneven = true}; }

@@ -10,7 +10,7 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What a run will need, from its sizes alone: the report of a dry run.
+/// The needs of a run, from its sizes alone: the report of a dry run.
 
 namespace rankwise {
 

@@ -16,7 +16,7 @@ namespace rankwise {
 
 /// Number of 64-bit integers in the message of a sum of losses and its number of tokens.
 inline constexpr std::int64_t loss_numbers = 5;
-/// The same of a sum of squares alone.
+/// The sum of squares alone.
 inline constexpr std::int64_t square_numbers = 4;
 
 /// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: one message of 40
@@ -46,9 +46,9 @@ void check_replicas(Stream& stream, const Tensor& parameters, const std::string&
 /// @param stream  stream that computed the parameters.
 std::string replica_hash(Stream& stream, const Tensor& parameters);
 
-/// Whether all ranks of a group have the same text. It has the same length on all; all of them make this call.
+/// True if all ranks of a group have the same text. It has the same length on all; all of them make this call.
 bool same_on_all_ranks(const std::string& text, Group& group);
-/// Whether all ranks of the job have the same text.
+/// True if all ranks of the job have the same text.
 bool same_on_all_ranks(const std::string& text);
 
 }  // namespace rankwise

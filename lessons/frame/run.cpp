@@ -24,7 +24,7 @@ class SameTokens final : public TokenSource {
   std::int64_t size_;
 };
 
-/// What a rehearsal trains on: as many tokens as a step and a window of validation need. A BERT's pairs are lines of a
+/// The data of a rehearsal: as many tokens as a step and a window of validation need. A BERT's pairs are lines of a
 /// real text.
 Tokens rehearsed_tokens(const LessonOptions& options, const BatchShape& batch)
 {

@@ -36,7 +36,7 @@ extern "C" void note(int signal)
     static_cast<void>(!write(STDERR_FILENO, clear_picture.data(), clear_picture.size()));
 }
 
-/// Whether the process was started with this signal ignored, as by a shell for background commands of a script.
+/// True if the process was started with this signal ignored, as by a shell for background commands of a script.
 bool is_ignored(int signal)
 {
   struct sigaction action = {};

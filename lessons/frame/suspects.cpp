@@ -42,7 +42,7 @@ std::string text_of(const std::vector<Range>& runs)
 
 namespace {
 
-/// Whether two tensors are the same but for rounding.
+/// True if two tensors are the same but for rounding.
 bool nearly(const Condensed& a, const Condensed& b)
 {
   constexpr double part = 1e-4;
@@ -257,7 +257,7 @@ class Suspicion {
       say("The gradients of each micro-batch that both runs have are equal: the sum over them differs.");
   }
 
-  /// Whether both runs have noted the update of the step before; it is equal, because this difference is the first.
+  /// True if both runs have recorded the update of the step before; it is equal, because this difference is the first.
   bool updated_alike() const
   {
     const auto last = other_.notes.lower_bound({key_.step, StepPhase::forward, -1, 0, {}});

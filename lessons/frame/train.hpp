@@ -120,7 +120,7 @@ void check_run(typename L::Options& options, const OptionTable& table, const Ses
     if (!options.dry_run) prepare(options, RankOf(session));
 }
 
-/// What each of N ranks does in two steps. They are not started: this process plays them one after the other, with the
+/// The work of each of N ranks in two steps. They are not started: this process plays them one after the other, with the
 /// code that a run executes.
 /// @param options  with --link.
 template <Lesson L>
@@ -194,7 +194,7 @@ void report_samples(Report& report, L& lesson, Run& run, Progress& progress)
   }
 }
 
-/// What a run prints at its end.
+/// The text that a run prints at its end.
 template <Lesson L>
 void report_run(Report& report, L& lesson, const typename L::Options& options, const ModelOnRanks& model, Run& run,
                 Progress& progress)
