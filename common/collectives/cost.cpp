@@ -49,20 +49,16 @@ int steps_of_doubling(int N)
 
 // ---- Rings ----
 
-/// Traffic of all shards but one, with separate messages for each range.
-Traffic all_shares_but(int left_out, const std::vector<Share>& shares, const Caller& c)
-{
-  Traffic sum;
-  for (int q = 0; q < static_cast<int>(shares.size()); ++q)
-    for (const Range& piece : shares[static_cast<std::size_t>(q)])
-      if (q != left_out) sum += c.messages(piece.count, ring_message_bytes);
-  return sum;
-}
-
-/// A reduce-scatter on a ring sends all shards but its own, an all-gather all but the next rank's.
+/// A reduce-scatter on a ring sends all shards but its own, an all-gather all but the next rank's, with separate messages
+/// for each range.
 Traffic ring_traffic(bool gather, const std::vector<Share>& shares, int rank, const Caller& c)
 {
-  return all_shares_but(gather ? (rank + 1) % static_cast<int>(shares.size()) : rank, shares, c);
+  const int ranks = static_cast<int>(shares.size());
+  Traffic sum;
+  for (int q = 0; q < ranks; ++q)
+    for (const Range& piece : shares[static_cast<std::size_t>(q)])
+      if (q != (gather ? (rank + 1) % ranks : rank)) sum += c.messages(piece.count, ring_message_bytes);
+  return sum;
 }
 
 /// Scratch for the messages that a reduce-scatter has in flight at a time.
@@ -74,6 +70,22 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
       if (q != (rank + static_cast<int>(shares.size()) - 1) % static_cast<int>(shares.size()))
         most = std::max(most, std::min(piece.count, ring_message_bytes / c.s));
   return shares.size() > 1 ? ring_messages * most * c.s : 0;
+}
+
+/// The same for a ring of all ranks, whose shards have one of two sizes: a dry run asks for it of every rank of thousands.
+Traffic ring_traffic(bool gather, const Caller& c)
+{
+  const auto messages_of = [&](std::int64_t elements) { return c.messages(elements, ring_message_bytes).messages; };
+  const std::int64_t larger = c.n % c.N, left_out = c.shard(gather ? (c.r + 1) % c.N : c.r).count;
+  return {.messages = larger * messages_of(c.n / c.N + 1) + (c.N - larger) * messages_of(c.n / c.N) - messages_of(left_out),
+          .bytes = c.s * (c.n - left_out)};
+}
+
+/// The same for a ring of all ranks. The first shard is the largest; rank 1 never receives it.
+std::int64_t ring_scratch(const Caller& c)
+{
+  const std::int64_t most = std::min(c.shard(c.r == 1 ? 1 : 0).count, ring_message_bytes / c.s);
+  return c.N > 1 ? ring_messages * most * c.s : 0;
 }
 
 // ---- Halving and doubling ----
@@ -355,10 +367,9 @@ Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology,
   if (shape.algorithm == Algorithm::halving && summed_whole(shape, c)) return doubling_all_reduce_traffic(c);
 
   const bool halving = shape.algorithm == Algorithm::halving;
-  const std::vector<Share> shares = shards_of(c.n, c.N);
   Traffic sum;
-  if (collective != "all-gather") sum += halving ? halving_traffic(c) : ring_traffic(false, shares, rank, c);
-  if (collective != "reduce-scatter") sum += halving ? doubling_traffic(c) : ring_traffic(true, shares, rank, c);
+  if (collective != "all-gather") sum += halving ? halving_traffic(c) : ring_traffic(false, c);
+  if (collective != "reduce-scatter") sum += halving ? doubling_traffic(c) : ring_traffic(true, c);
   return sum;
 }
 
@@ -383,7 +394,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   if (collective == "reduce" || (tree && collective != "all-gather")) return {binomial_reduce_scratch(c)};
   if (tree) return {};
   if (shape.algorithm == Algorithm::ring)
-    return {collective == "all-gather" ? 0 : ring_scratch(shards_of(c.n, c.N), rank, c)};
+    return {collective == "all-gather" ? 0 : ring_scratch(c)};
   if (summed_whole(shape, c)) return {c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0};
   return {halving_scratch(collective != "all-gather", c)};
 }

@@ -1,6 +1,7 @@
 #include "common/messages/topology.hpp"
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "common/messages/rehearsal/rehearsal.hpp"
@@ -33,16 +34,15 @@ Topology Topology::among(const std::vector<int>& ranks) const
 
 Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, DeviceKind device)
 {
-  Topology topology;
-  topology.device = device;
-  std::map<int, int> ranks_on;                // number of ranks on each machine so far
-  std::map<std::pair<int, int>, int> number;  // number of the node of each part of a machine
+  Topology topology{.node_of = {}, .nodes = 0, .device = device};
+  topology.node_of.reserve(machine_of.size());
+  std::map<int, std::pair<int, int>> machines;  // by machine: number of ranks so far, node of the last of them
   for (const int machine : machine_of) {
-    const int place = ranks_on[machine]++;
-    const std::pair part(machine, ranks_per_node > 0 ? place / ranks_per_node : 0);
-    topology.node_of.push_back(number.emplace(part, static_cast<int>(number.size())).first->second);
+    auto& [ranks, node] = machines[machine];
+    if (ranks_per_node > 0 ? ranks % ranks_per_node == 0 : ranks == 0) node = topology.nodes++;
+    ++ranks;
+    topology.node_of.push_back(node);
   }
-  topology.nodes = static_cast<int>(number.size());
   return topology;
 }
 
@@ -53,11 +53,17 @@ Topology topology_of_job(int ranks_per_node, DeviceKind device)
   return topology_of(machine_of_ranks(), ranks_per_node, device);
 }
 
-Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
+const Topology& topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
 {
   const auto ranks = static_cast<std::size_t>(N);
   const bool of_job = ranks == machine_of_ranks().size();
-  return topology_of(of_job ? machine_of_ranks() : std::vector<int>(ranks, 0), ranks_per_node, device);
+  static thread_local Topology last;  // a dry run asks for the same one once for each of its ranks
+  static thread_local std::tuple<std::size_t, int, DeviceKind> asked;
+  const std::tuple wanted(ranks, ranks_per_node, device);
+  if (of_job || asked != wanted)
+    last = topology_of(of_job ? machine_of_ranks() : std::vector<int>(ranks, 0), ranks_per_node, device);
+  asked = of_job ? decltype(asked){} : wanted;
+  return last;
 }
 
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,

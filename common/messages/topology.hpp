@@ -37,9 +37,9 @@ Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, Dev
 /// @param ranks_per_node, device  as for topology_of().
 Topology topology_of_job(int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
-/// Topology of N ranks: that of the job if it has N ranks; else all on one machine.
+/// Topology of N ranks: that of the job if it has N ranks; else all on one machine. Valid until this thread's next call.
 /// @param ranks_per_node, device  as for topology_of().
-Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device);
+const Topology& topology_of_ranks(int N, int ranks_per_node, DeviceKind device);
 
 /// Resolves `auto` by topology and message size; any other algorithm is returned unchanged. An all-to-all has
 /// algorithms of its own: unless it is given one of them or `library`, it is `bruck` for blocks of at most

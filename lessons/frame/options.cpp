@@ -24,7 +24,7 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic)
       "or --arithmetic=fast.");
 }
 
-Topology LessonOptions::topology(int N) const
+const Topology& LessonOptions::topology(int N) const
 {
   return topology_of_ranks(N, std::max(messages.ranks_per_node, 0), device);
 }

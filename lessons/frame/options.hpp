@@ -56,7 +56,7 @@ struct LessonOptions : TrainingOptions {
   /// Algorithm of all collectives: --collectives, or the default for --arithmetic.
   Algorithm algorithm() const { return messages.algorithm(default_algorithm(Arithmetic(arithmetic))); }
   /// Nodes of N ranks: those of the job; for another N a single node, divided by --ranks-per-node.
-  Topology topology(int N) const;
+  const Topology& topology(int N) const;
 };
 
 /// Declares the options of training and of messages, --check-every and --ranks.
