@@ -1,7 +1,6 @@
 #include "data/dialogues.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -61,24 +60,6 @@ Tokens embedded_dialogues()
     if (cut == 0 && text.size() >= train_bytes) cut = text.size();
   }
   return tokens_of_bytes(text, cut, "the embedded dialogues");
-}
-
-DialogueStatistics dialogue_statistics()
-{
-  const Grammar& grammar = dialogue_grammar();
-  const Grammar::Rule& kinds = grammar.rules().front();
-  DialogueStatistics statistics{};
-  for (const auto& kind : kinds.alternatives) {
-    const double p = static_cast<double>(kind.weight) / static_cast<double>(kinds.total);
-    const double c = p / 2;
-    statistics.consistent_by_chance += p * c;
-    // Half of the pairs follow each other, and a share c of the other half looks as if they did.
-    statistics.best_next_sentence_loss += p * (std::log1p(c) + c * std::log1p(1 / c)) / 2;
-  }
-  statistics.best_accuracy = 1 - statistics.consistent_by_chance / 2;
-  // A conversation is a sentence of the grammar and the empty line after it.
-  statistics.entropy_per_byte = grammar.entropy_per_sentence() / (grammar.bytes_per_sentence() + 1);
-  return statistics;
 }
 
 }  // namespace rankwise

@@ -18,7 +18,7 @@ import svg
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 20, 66
 VALIDATION = re.compile(r" *(\d+) +[\d.]+ +[\d.]+ +([\d.]+) % +[\d.]+ +([\d.]+) % +(\d+)$")
-BEST = 100 * (1 - 1 / 24)  # of the next sentence, percent: dialogue_statistics() in data/dialogues.hpp
+BEST = 100 * (1 - 1 / 24)  # of the next sentence, percent: data/README.md
 TASKS = ((1, svg.GREEN, "masked tokens"), (2, svg.BLUE, "next sentence"))
 
 
