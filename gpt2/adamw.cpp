@@ -35,9 +35,9 @@ void update_adamw(const Kernels& kernels, const std::vector<DecayRun>& runs, Ran
   for (const DecayRun& run : runs) {
     const Range mine{run.elements.first - elements.first, run.elements.count};
     step.weight_decay = run.decays ? decay : 0;
-    kernels.adamw(tensors.weights.slice(mine), tensors.first_moments.slice(mine),
-                  tensors.second_moments.slice(mine), tensors.gradients.slice(mine), step,
-                  part(tensors.rounded, mine));
+    kernels->adamw(tensors.weights.slice(mine), tensors.first_moments.slice(mine),
+                   tensors.second_moments.slice(mine), tensors.gradients.slice(mine), step,
+                   part(tensors.rounded, mine));
   }
 }
 
@@ -57,7 +57,7 @@ AdamW::AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& t
 
 void AdamW::round(const Kernels& kernels, const Tensor& parameters) const
 {
-  if (master_) kernels.convert(parameters, master_->tensor());
+  if (master_) kernels->convert(parameters, master_->tensor());
 }
 
 void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,

@@ -8,17 +8,15 @@
 
 #include <fmt/format.h>
 
-#include "gpt2/kernels/watched_kernels.hpp"
-
 namespace rankwise {
 
-std::unique_ptr<Kernels> Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) const
+Kernels Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) const
 {
   if (memory.device->kind() == DeviceKind::cuda) {
-    if (sums_ == Sums::exact) return watched(make_cuda_reference_kernels(memory, stream));
-    return watched(tf32_ ? make_cuda_tf32_kernels(memory, stream) : make_cuda_kernels(memory, stream));
+    if (sums_ == Sums::exact) return make_cuda_reference_kernels(memory, stream);
+    return tf32_ ? make_cuda_tf32_kernels(memory, stream) : make_cuda_kernels(memory, stream);
   }
-  return watched(sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels());
+  return sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels();
 }
 
 std::string Arithmetic::products(DeviceKind device, DType type) const

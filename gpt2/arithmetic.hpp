@@ -31,7 +31,7 @@ class Arithmetic {
   /// Creates the kernels for a device.
   /// @param memory  memory of the device; the kernels of a GPU allocate kernel_bytes() of it.
   /// @param stream  stream of the device that runs the kernels; outlives them.
-  std::unique_ptr<Kernels> make_kernels(const DeviceMemory& memory, Stream& stream) const;
+  Kernels make_kernels(const DeviceMemory& memory, Stream& stream) const;
   /// What multiplies matrices of @p type on @p device, for reports: a library and its version, or code of our own.
   std::string products(DeviceKind device, DType type) const;
   /// Creates a sum of gradients; @p kernels, @p stream and @p memory outlive it.

@@ -42,7 +42,7 @@ class RunningSum final : public GradientSum {
     if (std::exchange(is_empty_, false))
       stream_.copy(sum_.tensor(), gradients[0]);
     else
-      kernels_.add(sum_.tensor(), gradients[0]);
+      kernels_->add(sum_.tensor(), gradients[0]);
   }
   std::vector<PartialSum> sums() override { return {{{sum_so_far()}}}; }
   Tensor total() override { return without_frozen(stream_, sum_so_far(), layout_); }
@@ -143,8 +143,8 @@ class TreeSum final : public GradientSum {
   void add(Range sequences, const std::vector<Tensor>& gradients) override
   {
     const GradientTensors so_far = begin(sequences);
-    kernels_.add(so_far.flat, gradients[0]);
-    if (gradients.size() > 1) kernels_.add(so_far.tied, gradients[1]);
+    kernels_->add(so_far.flat, gradients[0]);
+    if (gradients.size() > 1) kernels_->add(so_far.tied, gradients[1]);
     end(sequences);
   }
 
@@ -161,7 +161,7 @@ class TreeSum final : public GradientSum {
     if (!std::exchange(summed_over_ranks_, false)) add_up_waiting();
     check(!waiting_.empty(), "a sum of no sequences");
     const Subtree& sum = waiting_.front();
-    if (!layout_.tied.empty()) kernels_.add(sum.flat.tensor().slice(layout_.tied), sum.tied.tensor());
+    if (!layout_.tied.empty()) kernels_->add(sum.flat.tensor().slice(layout_.tied), sum.tied.tensor());
     return without_frozen(stream_, sum.flat.tensor(), layout_);
   }
 
@@ -188,8 +188,8 @@ class TreeSum final : public GradientSum {
     const bool last = elements.end() == layout_.elements;
     Range run = growing_.sequences;
     for (; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
-      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
-      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
+      kernels_->add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
+      if (last && !layout_.tied.empty()) kernels_->add(growing_.tied.tensor(), waiting->tied.tensor());
     }
     unfinished_ = elements.first;
     return run;
@@ -224,8 +224,8 @@ class TreeSum final : public GradientSum {
       runs.push_back(s.sequences);
     }
     tree_over_runs(runs, [&](std::size_t i, std::size_t j) {
-      kernels_.add(waiting_[i].flat.tensor(), waiting_[j].flat.tensor());
-      if (!layout_.tied.empty()) kernels_.add(waiting_[i].tied.tensor(), waiting_[j].tied.tensor());
+      kernels_->add(waiting_[i].flat.tensor(), waiting_[j].flat.tensor());
+      if (!layout_.tied.empty()) kernels_->add(waiting_[i].tied.tensor(), waiting_[j].tied.tensor());
     });
   }
 

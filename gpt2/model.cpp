@@ -161,18 +161,18 @@ void Branch::project(const Tensor& output, const BranchActivations& a, const Bra
 void Branch::apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
                    const MicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t R = batch.rows.count(), C = context_.config.channels;
   if (attention())
     query_key_value(a, p, batch);
   else
-    kernels.matmul_gelu_forward(a.hidden, Matrix::of(a.inner, R), Matrix::of(a.normalised, R),
-                                Matrix::of(p.in_weight, C), SumOrder::sequential(C), p.in_bias);
+    kernels->matmul_gelu_forward(a.hidden, Matrix::of(a.inner, R), Matrix::of(a.normalised, R),
+                                 Matrix::of(p.in_weight, C), SumOrder::sequential(C), p.in_bias);
   if (!attention()) record_inner(a, batch);
   if (attention() && a.cache.empty())
-    kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
+    kernels->attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
   else if (attention())
-    kernels.cached_attention_forward(a.hidden, a.cache, a.inner, attention_shape(batch), batch.rows.tokens);
+    kernels->cached_attention_forward(a.hidden, a.cache, a.inner, attention_shape(batch), batch.rows.tokens);
   project(output, a, p, batch);
 }
 
@@ -248,14 +248,14 @@ void Branch::normalised_backward(const Tensor& dnormalised, const Tensor& dinner
 void Branch::weights_backward(const BranchTensors& d, const Tensor& doutput, const Tensor& dinner,
                               const BranchActivations& a, const MicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t R = batch.rows.count(), hidden_channels = d.out_weight.extent(0);
   const SumOrder over_batch = batch_order(batch);
-  kernels.matmul(Matrix::of(d.out_weight, hidden_channels), Matrix::of(a.hidden, R).transposed(),
-                 Matrix::of(doutput, R), over_batch, {}, !d.unwritten);
-  kernels.bias_backward(d.in_bias, dinner, over_batch);
-  kernels.matmul(Matrix::of(d.in_weight, context_.config.channels), Matrix::of(a.normalised, R).transposed(),
-                 Matrix::of(dinner, R), over_batch, {}, !d.unwritten);
+  kernels->matmul(Matrix::of(d.out_weight, hidden_channels), Matrix::of(a.hidden, R).transposed(),
+                  Matrix::of(doutput, R), over_batch, {}, !d.unwritten);
+  kernels->bias_backward(d.in_bias, dinner, over_batch);
+  kernels->matmul(Matrix::of(d.in_weight, context_.config.channels), Matrix::of(a.normalised, R).transposed(),
+                  Matrix::of(dinner, R), over_batch, {}, !d.unwritten);
   context_.record(StepPhase::backward, unit(), Layer::inner, dinner, batch, {context_.part, attention() ? 3 : 1});
   context_.record_gradient(unit(), 4, d.out_weight, batch);
   context_.record_gradient(unit(), 3, d.in_bias, batch);

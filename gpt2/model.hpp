@@ -65,7 +65,7 @@ struct LossSum {
 /// Settings that all building blocks of a model share.
 struct ModelContext {
   ModelConfig config;        ///< sizes
-  const Kernels* kernels{};  ///< kernels that do the arithmetic
+  Kernels kernels;           ///< kernels that do the arithmetic
   Part part{};               ///< tensor-parallel shard that this model computes
   double dropout = 0;        ///< rate of all three dropouts
   std::uint32_t seed = 0;    ///< seed of the dropout masks

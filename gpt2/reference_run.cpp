@@ -24,9 +24,9 @@ struct ReferenceDevice {
         memory{device.get(), &ledger},
         kernels(Arithmetic(Sums::exact).make_kernels(memory, *stream)),
         table(config),
-        context{config, kernels.get(), {}, o.dropout, o.seed, stream.get()},
+        context{config, kernels, {}, o.dropout, o.seed, stream.get()},
         flat(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters"),
-        gradients(make_tree_sum(*kernels, *stream, memory, gradient_layout(table, shape.type))),
+        gradients(make_tree_sum(kernels, *stream, memory, gradient_layout(table, shape.type))),
         adamw(memory, *stream, table, {0, table.elements()}, shape.type, o.adamw),
         work(memory, config, shape)
   {
@@ -40,7 +40,7 @@ struct ReferenceDevice {
   std::unique_ptr<Stream> stream;
   MemoryLedger ledger;
   DeviceMemory memory;
-  std::unique_ptr<Kernels> kernels;
+  Kernels kernels;
   ParameterTable table;
   ModelContext context;
   Buffer flat;
@@ -139,7 +139,7 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
                       options.compare, step, loss.mean(), norm));
     if (on.recorder)
       on.recorder->shard(StepPhase::sums, State::parameter, on.table, {0, on.table.elements()}, gradient);
-    on.adamw.step(*on.kernels, on.flat.tensor(), gradient, schedule.at(step),
+    on.adamw.step(on.kernels, on.flat.tensor(), gradient, schedule.at(step),
                   clip_factor(norm, options.clip) / Sequence::divisor(loss));
     if (on.recorder) note_step(on, loss.mean(), norm, schedule.at(step));
     run.losses.push_back(loss.mean());

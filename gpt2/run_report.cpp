@@ -275,9 +275,9 @@ void check_finite(std::int64_t step, double loss, double gradient_norm, const Ke
                   const ParameterTable& table, const Tensor& gradients, const Tensor& parameters)
 {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
-  std::optional<std::int64_t> first = kernels.first_not_finite(parameters);
+  std::optional<std::int64_t> first = kernels->first_not_finite(parameters);
   if (!first)
-    if (const auto at = kernels.first_not_finite(gradients)) first = table.elements() + *at;
+    if (const auto at = kernels->first_not_finite(gradients)) first = table.elements() + *at;
   end_not_finite(step, loss, gradient_norm, table, first);
 }
 

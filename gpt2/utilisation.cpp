@@ -66,8 +66,8 @@ double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemor
   const Buffer c(memory, Category::workspace, type, {n, n}, "a matrix to measure");
   for (const Buffer* matrix : {&a, &b}) stream.zero(matrix->tensor());
   const auto multiply = [&] {
-    kernels.matmul(Matrix::of(c.tensor(), n), Matrix::of(a.tensor(), n), Matrix::of(b.tensor(), n),
-                   SumOrder::sequential(n));
+    kernels->matmul(Matrix::of(c.tensor(), n), Matrix::of(a.tensor(), n), Matrix::of(b.tensor(), n),
+                    SumOrder::sequential(n));
     stream.synchronise();
   };
 

@@ -18,8 +18,8 @@ Matrix first_rows(const Tensor& rows, const PairMicroBatch& batch, std::int64_t 
 void linear_backward(const Kernels& kernels, const LinearTensors& d, const Matrix& x, const Matrix& dy,
                      const SumOrder& order)
 {
-  kernels.bias_backward(d.bias, dy.data, order);
-  kernels.matmul(Matrix::of(d.weight, x.columns), x.transposed(), dy, order, {}, /*accumulate=*/true);
+  kernels->bias_backward(d.bias, dy.data, order);
+  kernels->matmul(Matrix::of(d.weight, x.columns), x.transposed(), dy, order, {}, /*accumulate=*/true);
 }
 
 }  // namespace
@@ -62,32 +62,32 @@ BertLoss& BertLoss::operator+=(const BertLoss& other)
 void BertEmbedding::forward(const Tensor& x, const Tensor& scratch, const BertActivations& a,
                             const BertEmbeddingTensors& p, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
-  kernels.token_forward(a.embedding_sum, p.token, batch.inputs, {0, p.token.extent(0)});
-  kernels.token_forward(scratch, p.segment, batch.segments, segment_numbers);
-  kernels.add(a.embedding_sum, scratch);
-  kernels.position_forward(a.embedding_sum, a.embedding_sum, p.position, batch.rows, {});
-  kernels.norm_forward(x, a.embedding_mean, a.embedding_rstd, a.embedding_sum, p.norm_weight, p.norm_bias,
-                       bert_norm_epsilon);
+  const Kernels& kernels = context_.kernels;
+  kernels->token_forward(a.embedding_sum, p.token, batch.inputs, {0, p.token.extent(0)});
+  kernels->token_forward(scratch, p.segment, batch.segments, segment_numbers);
+  kernels->add(a.embedding_sum, scratch);
+  kernels->position_forward(a.embedding_sum, a.embedding_sum, p.position, batch.rows, {});
+  kernels->norm_forward(x, a.embedding_mean, a.embedding_rstd, a.embedding_sum, p.norm_weight, p.norm_bias,
+                        bert_norm_epsilon);
   stream_.copy(a.embedding_norm_weight, p.norm_weight);
   const Dropout dropout = context_.dropout_of(Purpose::embedding_dropout, 0, batch);
-  if (dropout.active()) kernels.dropout(x, x, dropout);
+  if (dropout.active()) kernels->dropout(x, x, dropout);
 }
 
 void BertEmbedding::backward(const BertEmbeddingTensors& d, const Tensor& dx, const Tensor& scratch,
                              const BertActivations& a, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const SumOrder order = batch_order(batch);
   const Dropout dropout = context_.dropout_of(Purpose::embedding_dropout, 0, batch);
-  if (dropout.active()) kernels.dropout(dx, dx, dropout);
+  if (dropout.active()) kernels->dropout(dx, dx, dropout);
   const Tensor& dsum = scratch;
   stream_.zero(dsum);
-  kernels.norm_backward(dsum, d.norm_weight, d.norm_bias, dx, a.embedding_sum, a.embedding_mean, a.embedding_rstd,
-                        a.embedding_norm_weight, order);
-  kernels.position_backward(d.position, dsum, batch.rows);
-  kernels.token_backward(d.segment, dsum, batch.segments, segment_numbers, order);
-  kernels.token_backward(d.token, dsum, batch.inputs, {0, d.token.extent(0)}, order);
+  kernels->norm_backward(dsum, d.norm_weight, d.norm_bias, dx, a.embedding_sum, a.embedding_mean, a.embedding_rstd,
+                         a.embedding_norm_weight, order);
+  kernels->position_backward(d.position, dsum, batch.rows);
+  kernels->token_backward(d.segment, dsum, batch.segments, segment_numbers, order);
+  kernels->token_backward(d.token, dsum, batch.inputs, {0, d.token.extent(0)}, order);
 }
 
 // ---- branch ----------------------------------------------------------------------------------------------------
@@ -106,50 +106,50 @@ void BertBranch::forward(const Tensor& next, const Tensor& scratch, const Branch
 void BertBranch::backward(const Tensor& dx, const BranchTensors& d, const Tensor& dsum, const Tensor& wide,
                           const BranchActivations& a, const BranchTensors& p, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   stream_.zero(dsum);
-  kernels.norm_backward(dsum, d.norm_weight, d.norm_bias, dx, a.input, a.mean, a.rstd, p.norm_weight,
-                        batch_order(batch));
+  kernels->norm_backward(dsum, d.norm_weight, d.norm_bias, dx, a.input, a.mean, a.rstd, p.norm_weight,
+                         batch_order(batch));
   // dx has been used: the branch's part of the gradient of x takes its place, and dsum is the residual's part.
   const Tensor doutput = branch_.add_backward(d, dsum, dx, batch);
   branch_.apply_backward(dx, d, doutput, wide, a, p, batch);
-  kernels.add(dx, dsum);
+  kernels->add(dx, dsum);
 }
 
 // ---- head ------------------------------------------------------------------------------------------------------
 
 BertLoss BertHead::forward(const BertActivations& a, const BertHeadTensors& p, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t R = batch.rows.count(), B = batch.rows.sequences.count, C = context_.config.channels;
   const SumOrder over_channels = SumOrder::sequential(C);
   // Every token: logits = norm(gelu(x W + b)) E' + bias. Only the masked ones have a target.
   const HeadActivations& h = a.head;
-  kernels.matmul_gelu_forward(a.transform_hidden, Matrix::of(a.transform_inner, R), Matrix::of(h.input, R),
-                              Matrix::of(p.transform.weight, C), over_channels, p.transform.bias);
-  kernels.norm_forward(h.normalised, h.mean, h.rstd, a.transform_hidden, p.norm_weight, p.norm_bias,
-                       bert_norm_epsilon);
-  kernels.matmul(Matrix::of(h.logits, R), Matrix::of(h.normalised, R),
-                 Matrix::of(p.token, p.token.extent(0)).transposed(), over_channels, p.bias);
-  kernels.row_statistics(h.maximum, h.sum, h.target_logit, h.logits, batch.targets, vocabulary(),
-                         vocabulary_order());
+  kernels->matmul_gelu_forward(a.transform_hidden, Matrix::of(a.transform_inner, R), Matrix::of(h.input, R),
+                               Matrix::of(p.transform.weight, C), over_channels, p.transform.bias);
+  kernels->norm_forward(h.normalised, h.mean, h.rstd, a.transform_hidden, p.norm_weight, p.norm_bias,
+                        bert_norm_epsilon);
+  kernels->matmul(Matrix::of(h.logits, R), Matrix::of(h.normalised, R),
+                  Matrix::of(p.token, p.token.extent(0)).transposed(), over_channels, p.bias);
+  kernels->row_statistics(h.maximum, h.sum, h.target_logit, h.logits, batch.targets, vocabulary(),
+                          vocabulary_order());
   // The first token of each sequence: two logits, from tanh(x W + b).
   const Matrix pooled = Matrix::of(a.pooled, B);
-  kernels.matmul(pooled, first_rows(h.input, batch, C), Matrix::of(p.pooler.weight, C), over_channels,
-                 p.pooler.bias);
-  kernels.tanh_forward(a.pooled, a.pooled);
-  kernels.matmul(Matrix::of(a.next_logits, B), pooled, Matrix::of(p.next_sentence.weight, C), over_channels,
-                 p.next_sentence.bias);
-  kernels.row_statistics(a.next_maximum, a.next_sum, a.next_target, a.next_logits, batch.labels, labels,
-                         SumOrder::sequential(labels.count));
+  kernels->matmul(pooled, first_rows(h.input, batch, C), Matrix::of(p.pooler.weight, C), over_channels,
+                  p.pooler.bias);
+  kernels->tanh_forward(a.pooled, a.pooled);
+  kernels->matmul(Matrix::of(a.next_logits, B), pooled, Matrix::of(p.next_sentence.weight, C), over_channels,
+                  p.next_sentence.bias);
+  kernels->row_statistics(a.next_maximum, a.next_sum, a.next_target, a.next_logits, batch.labels, labels,
+                          SumOrder::sequential(labels.count));
   return loss(a, batch);
 }
 
 BertLoss BertHead::loss(const BertActivations& a, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
-  return {{kernels.loss_sum(a.head.sum, a.head.maximum, a.head.target_logit, batch.targets), batch.valid_tokens},
-          {kernels.loss_sum(a.next_sum, a.next_maximum, a.next_target, batch.labels), batch.pairs}};
+  const Kernels& kernels = context_.kernels;
+  return {{kernels->loss_sum(a.head.sum, a.head.maximum, a.head.target_logit, batch.targets), batch.valid_tokens},
+          {kernels->loss_sum(a.next_sum, a.next_maximum, a.next_target, batch.labels), batch.pairs}};
 }
 
 BertLoss BertHead::errors(const BertActivations& a, const PairMicroBatch& batch) const
@@ -172,41 +172,41 @@ void BertHead::tokens_backward(const Tensor& dx, const Tensor& scratch, const Be
                                const BertActivations& a, const BertHeadTensors& p,
                                const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t R = batch.rows.count(), C = context_.config.channels, V = p.token.extent(0);
   const SumOrder order = batch_order(batch);
   const HeadActivations& h = a.head;
   // forward:  logits = n E' + bias,  n = norm(g),  g = gelu(x W + b)
-  kernels.loss_backward(h.logits, h.maximum, h.sum, batch.targets, vocabulary());
-  kernels.bias_backward(d.bias, h.logits, order);
-  kernels.matmul(Matrix::of(d.token, V), Matrix::of(h.logits, R).transposed(), Matrix::of(h.normalised, R), order,
-                 {}, /*accumulate=*/true);
-  kernels.matmul(Matrix::of(scratch, R), Matrix::of(h.logits, R), Matrix::of(p.token, V), vocabulary_order());
+  kernels->loss_backward(h.logits, h.maximum, h.sum, batch.targets, vocabulary());
+  kernels->bias_backward(d.bias, h.logits, order);
+  kernels->matmul(Matrix::of(d.token, V), Matrix::of(h.logits, R).transposed(), Matrix::of(h.normalised, R), order,
+                  {}, /*accumulate=*/true);
+  kernels->matmul(Matrix::of(scratch, R), Matrix::of(h.logits, R), Matrix::of(p.token, V), vocabulary_order());
   stream_.zero(dx);
-  kernels.norm_backward(dx, d.norm_weight, d.norm_bias, scratch, a.transform_hidden, h.mean, h.rstd, p.norm_weight,
-                        order);
-  kernels.gelu_backward(scratch, dx, a.transform_inner);
+  kernels->norm_backward(dx, d.norm_weight, d.norm_bias, scratch, a.transform_hidden, h.mean, h.rstd, p.norm_weight,
+                         order);
+  kernels->gelu_backward(scratch, dx, a.transform_inner);
   linear_backward(kernels, d.transform, Matrix::of(h.input, R), Matrix::of(scratch, R), order);
-  kernels.matmul(Matrix::of(dx, R), Matrix::of(scratch, R), Matrix::of(p.transform.weight, C).transposed(),
-                 SumOrder::sequential(C));
+  kernels->matmul(Matrix::of(dx, R), Matrix::of(scratch, R), Matrix::of(p.transform.weight, C).transposed(),
+                  SumOrder::sequential(C));
 }
 
 void BertHead::pairs_backward(const Tensor& dx, const Tensor& dpooled, const BertHeadTensors& d,
                               const BertActivations& a, const BertHeadTensors& p, const PairMicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t B = batch.rows.sequences.count, C = context_.config.channels;
   const SumOrder order = SumOrder::sequences(B);
   // forward:  logits = t W2 + b2,  t = tanh(x W + b),  x the first row of each sequence
-  kernels.loss_backward(a.next_logits, a.next_maximum, a.next_sum, batch.labels, labels, batch.pair_weight);
+  kernels->loss_backward(a.next_logits, a.next_maximum, a.next_sum, batch.labels, labels, batch.pair_weight);
   const Matrix dlogits = Matrix::of(a.next_logits, B), dt = Matrix::of(dpooled, B);
   linear_backward(kernels, d.next_sentence, Matrix::of(a.pooled, B), dlogits, order);
-  kernels.matmul(dt, dlogits, Matrix::of(p.next_sentence.weight, C).transposed(),
-                 SumOrder::sequential(labels.count));
-  kernels.tanh_backward(dpooled, dpooled, a.pooled);
+  kernels->matmul(dt, dlogits, Matrix::of(p.next_sentence.weight, C).transposed(),
+                  SumOrder::sequential(labels.count));
+  kernels->tanh_backward(dpooled, dpooled, a.pooled);
   linear_backward(kernels, d.pooler, first_rows(a.head.input, batch, C), dt, order);
-  kernels.matmul(first_rows(dx, batch, C), dt, Matrix::of(p.pooler.weight, C).transposed(), SumOrder::sequential(C),
-                 {}, /*accumulate=*/true);
+  kernels->matmul(first_rows(dx, batch, C), dt, Matrix::of(p.pooler.weight, C).transposed(),
+                  SumOrder::sequential(C), {}, /*accumulate=*/true);
 }
 
 void BertHead::backward(const Tensor& dx, const Tensor& scratch, const BertHeadTensors& d, const BertActivations& a,

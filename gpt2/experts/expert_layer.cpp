@@ -108,18 +108,18 @@ void ExpertLayer::scatter(const Tensor& rows, const BranchActivations& a) const
 void ExpertLayer::forward(const Tensor& output, const RoutedActivations& a, const std::vector<ExpertTensors>& p,
                           const ExpertRows& rows) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t C = context_.config.channels, F = hidden_channels();
   const bool whole = context_.part.count == 1;  // otherwise the bias is added to the sum of all parts
   for (std::int64_t source = 0; source < rows.sources(); ++source)
     for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t) {
       const std::int64_t n = chunk.count;
       const Tensor hidden = rows_of(a.hidden, chunk, F);
-      kernels.matmul_gelu_forward(hidden, Matrix::of(rows_of(a.inner, chunk, F), n),
-                                  Matrix::of(rows_of(a.received, chunk, C), n), Matrix::of(p[e].in_weight, C),
-                                  SumOrder::sequential(C), p[e].in_bias);
-      kernels.matmul(Matrix::of(rows_of(output, chunk, C), n), Matrix::of(hidden, n),
-                     Matrix::of(p[e].out_weight, F), over_hidden(), whole ? p[e].out_bias : Tensor());
+      kernels->matmul_gelu_forward(hidden, Matrix::of(rows_of(a.inner, chunk, F), n),
+                                   Matrix::of(rows_of(a.received, chunk, C), n), Matrix::of(p[e].in_weight, C),
+                                   SumOrder::sequential(C), p[e].in_bias);
+      kernels->matmul(Matrix::of(rows_of(output, chunk, C), n), Matrix::of(hidden, n),
+                      Matrix::of(p[e].out_weight, F), over_hidden(), whole ? p[e].out_bias : Tensor());
     });
 }
 
@@ -149,7 +149,7 @@ void ExpertLayer::backward(const Workspace::Experts& work, const std::vector<Exp
                            const RoutedActivations& a, const std::vector<ExpertTensors>& p, const ExpertRows& rows,
                            std::int64_t source) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t C = context_.config.channels, F = hidden_channels();
   const std::int64_t* const ends = a.leaf_ends.data<std::int64_t>();
   for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t number) {
@@ -158,15 +158,15 @@ void ExpertLayer::backward(const Workspace::Experts& work, const std::vector<Exp
     const SumOrder over_rows = SumOrder::routed(n, rows.leaves, ends + number * rows.leaves);
     const Tensor rows_of_dy = rows_of(work.output, chunk, C), rows_of_dinner = rows_of(work.wide, chunk, F);
     const Matrix dy = Matrix::of(rows_of_dy, n), dinner = Matrix::of(rows_of_dinner, n);
-    kernels.bias_backward(d[e].out_bias, rows_of_dy, over_rows);
-    kernels.matmul(Matrix::of(d[e].out_weight, F), Matrix::of(rows_of(a.hidden, chunk, F), n).transposed(), dy,
-                   over_rows, {}, true);
-    kernels.matmul_gelu_backward(dinner, dy, Matrix::of(p[e].out_weight, F).transposed(), SumOrder::sequential(C),
-                                 rows_of(a.inner, chunk, F));
-    kernels.bias_backward(d[e].in_bias, rows_of_dinner, over_rows);
-    kernels.matmul(Matrix::of(d[e].in_weight, C), Matrix::of(rows_of(a.received, chunk, C), n).transposed(), dinner,
-                   over_rows, {}, true);
-    kernels.matmul(dy, dinner, Matrix::of(p[e].in_weight, C).transposed(), over_hidden());
+    kernels->bias_backward(d[e].out_bias, rows_of_dy, over_rows);
+    kernels->matmul(Matrix::of(d[e].out_weight, F), Matrix::of(rows_of(a.hidden, chunk, F), n).transposed(), dy,
+                    over_rows, {}, true);
+    kernels->matmul_gelu_backward(dinner, dy, Matrix::of(p[e].out_weight, F).transposed(), SumOrder::sequential(C),
+                                  rows_of(a.inner, chunk, F));
+    kernels->bias_backward(d[e].in_bias, rows_of_dinner, over_rows);
+    kernels->matmul(Matrix::of(d[e].in_weight, C), Matrix::of(rows_of(a.received, chunk, C), n).transposed(),
+                    dinner, over_rows, {}, true);
+    kernels->matmul(dy, dinner, Matrix::of(p[e].in_weight, C).transposed(), over_hidden());
   });
 }
 
@@ -174,17 +174,17 @@ void ExpertLayer::route_backward(const Tensor& dnormalised, const Tensor& droute
                                  const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
                                  const MicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
+  const Kernels& kernels = context_.kernels;
   const std::int64_t R = batch.rows.count(), C = context_.config.channels, E = context_.config.experts.count;
   // forward:   logits = normalised router; rows[place] = normalised
-  kernels.route_backward(work.dlogits, work.dweights, a.routed.probabilities, a.routed.choices, a.routed.weights,
-                         a.routed.pull);
+  kernels->route_backward(work.dlogits, work.dweights, a.routed.probabilities, a.routed.choices, a.routed.weights,
+                          a.routed.pull);
   const Matrix dlogits = Matrix::of(work.dlogits, R);
-  kernels.matmul(Matrix::of(drouter, C), Matrix::of(a.normalised, R).transposed(), dlogits, batch_order(batch), {},
-                 true);
-  kernels.combine_rows(dnormalised, drows, a.routed.places, {});
-  kernels.matmul(Matrix::of(dnormalised, R), dlogits, Matrix::of(router, C).transposed(), SumOrder::sequential(E),
-                 {}, true);
+  kernels->matmul(Matrix::of(drouter, C), Matrix::of(a.normalised, R).transposed(), dlogits, batch_order(batch), {},
+                  true);
+  kernels->combine_rows(dnormalised, drows, a.routed.places, {});
+  kernels->matmul(Matrix::of(dnormalised, R), dlogits, Matrix::of(router, C).transposed(), SumOrder::sequential(E),
+                  {}, true);
 }
 
 // ---- One device ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "common/base/activity.hpp"
 #include "common/base/exact_scalar.hpp"
 #include "common/memory/device.hpp"
 #include "gpt2/config.hpp"
@@ -27,9 +30,9 @@ namespace rankwise {
 class Recorder;
 
 /// One family of kernels on one stream of one device.
-class Kernels {
+class KernelFamily {
  public:
-  virtual ~Kernels() = default;
+  virtual ~KernelFamily() = default;
 
   /// Where the layers that compute with these kernels note their results; null: nowhere, the default.
   Recorder* recorder() const { return recorder_; }
@@ -298,14 +301,40 @@ class Kernels {
   Recorder* recorder_ = nullptr;
 };
 
+/// A family as layers call it: `kernels->matmul(...)`. A call counts as work while it lasts, and as progress when it
+/// returns (common/base/activity.hpp). Copies share the family.
+/// @source  Stroustrup 2000, "Wrapping C++ Member Function Calls".
+class Kernels {
+ public:
+  /// @param family  a unique_ptr or shared_ptr to the kernels.
+  template <std::convertible_to<std::shared_ptr<KernelFamily>> Pointer>
+  Kernels(Pointer family) : family_(std::move(family))
+  {
+  }
+
+  /// One call, to the end of the expression that makes it: so none of these waits for a message.
+  struct Call {
+    KernelFamily* family;  ///< whose kernel is called
+    Working working{};     ///< until it has returned
+
+    /// Calls a kernel of the family.
+    KernelFamily* operator->() const { return family; }
+  };
+  /// Begins a call.
+  Call operator->() const { return {family_.get()}; }
+
+ private:
+  std::shared_ptr<KernelFamily> family_;
+};
+
 /// The reference kernels: plain loops, the specification of every other family.
-std::unique_ptr<Kernels> make_reference_kernels();
+Kernels make_reference_kernels();
 
 /// The fast kernels of the CPU, for f32 and bf16: matrix products of a library, blocked attention, OpenMP.
-std::unique_ptr<Kernels> make_cpu_kernels();
+Kernels make_cpu_kernels();
 
 /// Kernels that compute nothing, for a rehearsal: losses and norms are 0, and a router chooses each expert equally often.
-std::unique_ptr<Kernels> make_rehearsed_kernels();
+Kernels make_rehearsed_kernels();
 
 /// What multiplies matrices of @p type in make_cpu_kernels(), for reports: a library and its version, or code of our own.
 std::string cpu_products(DType type);
@@ -315,9 +344,9 @@ std::string cpu_products(DType type);
 /// @param stream  stream of the same GPU on which the kernels run; outlives them. Kernels that return a number wait
 ///                for it.
 /// @throws Error  in a build without CUDA.
-std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
+Kernels make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
 /// The same with f32 matrix products in TF32: factors are rounded to 10 bits, sums are computed in f32.
-std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
+Kernels make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
 
 /// What multiplies matrices in make_cuda_kernels(), for reports.
 /// @throws Error  in a build without CUDA.
@@ -325,7 +354,7 @@ std::string cuda_products();
 
 /// The reference kernels on a GPU, for f32 and bf16: one thread per output, every sum in the order of its SumOrder,
 /// without contraction to fused multiply-adds. Otherwise as make_cuda_kernels().
-std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream);
+Kernels make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream);
 
 /// Scratch memory of cuBLAS.
 constexpr std::int64_t cublas_workspace_bytes = 32 << 20;

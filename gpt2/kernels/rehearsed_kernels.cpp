@@ -4,7 +4,7 @@ namespace rankwise {
 
 namespace {
 
-class RehearsedKernels final : public Kernels {
+class RehearsedKernels final : public KernelFamily {
  public:
   void matmul(const Matrix&, const Matrix&, const Matrix&, const SumOrder&, const Tensor&, bool) const override {}
   void bias_backward(const Tensor&, const Tensor&, const SumOrder&) const override {}
@@ -93,7 +93,7 @@ class RehearsedKernels final : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_rehearsed_kernels()
+Kernels make_rehearsed_kernels()
 {
   return std::make_unique<RehearsedKernels>();
 }

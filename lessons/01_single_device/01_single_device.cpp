@@ -133,9 +133,9 @@ class SingleDevice {
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // A loss or gradient that is not finite ends the run before it reaches the parameters.
-    check_finite(step, loss.mean(), norm, *run.kernels, table, gradient, master);
+    check_finite(step, loss.mean(), norm, run.kernels, table, gradient, master);
     // AdamW updates the moments, 8 P bytes, and the f32 weights, of which bf16 parameters are the rounded copy.
-    adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
+    adamw.step(run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
@@ -155,7 +155,7 @@ class SingleDevice {
   }
   auto& optimizer() { return adamw; }
   /// Parameters in bf16 are the rounded copy of the master weights.
-  void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
+  void after_load() { adamw.round(run.kernels, parameters.tensor()); }
   std::string describe() const { return ""; }
   void report(Report& report) const
   {
@@ -167,11 +167,11 @@ class SingleDevice {
 
   Run& run;                          // options, device, data, ledgers
   ParameterTable table{run.config};  // position of each tensor in the flat vectors, P elements
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
-      *run.kernels, *run.stream, run.memory, gradient_layout(table, run.options.gradients));
+      run.kernels, *run.stream, run.memory, gradient_layout(table, run.options.gradients));
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};             // (P) moments
   Tensor master = adamw.master(parameters.tensor());          // (P) f32 weights; in f32 the parameters themselves

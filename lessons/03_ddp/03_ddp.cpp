@@ -216,9 +216,9 @@ class Ddp {
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // A loss or gradient that is not finite ends the run before it reaches the parameters.
-    check_finite(step, loss.mean(), norm, *run.kernels, table, gradient, master);
+    check_finite(step, loss.mean(), norm, run.kernels, table, gradient, master);
     // AdamW updates the moments, 8 P bytes, and the f32 weights, of which bf16 parameters are the rounded copy.
-    adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
+    adamw.step(run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
@@ -243,7 +243,7 @@ class Ddp {
   void after_load()
   {
     broadcast(master, 0, world);
-    adamw.round(*run.kernels, parameters.tensor());
+    adamw.round(run.kernels, parameters.tensor());
   }
   /// Parameters that must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor(); }
@@ -261,11 +261,11 @@ class Ddp {
   Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());  // sequences of this rank
   ParameterTable table{run.config};                     // position of each tensor in the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
-      *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
+      run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // last unit first
   CommunicationQueue queue{world, run.time};  // a second thread, which sends them
   std::vector<Pending> pending;               // collectives that were started

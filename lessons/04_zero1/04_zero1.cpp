@@ -194,12 +194,12 @@ class Zero1 {
     //     "of the other ranks before the update, and what after it?"
     // NEW: the norm of all P gradients: the squares of each rank's shards, summed over the ranks (32 bytes).
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
+    const double norm = std::sqrt(squared_norm(run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // A loss or gradient that is not finite ends the run before it reaches the parameters.
     check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // Each rank updates P / N parameters, with moments of 8 P / N bytes, in place of P.
-    adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
     // END EXERCISE
@@ -228,7 +228,7 @@ class Zero1 {
   /// Every rank gathers the parameters of all shards.
   void after_load()
   {
-    adamw.round(*run.kernels);
+    adamw.round(run.kernels);
     gather_parameters();
   }
   /// Parameters that must be the same on all ranks; the frame compares them.
@@ -247,11 +247,11 @@ class Zero1 {
   Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());  // sequences of this rank
   ParameterTable table{run.config};                     // position of each tensor in the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
-      *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
+      run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // last unit first
   CommunicationQueue queue{world, run.time};  // a second thread, which sends them
   std::vector<Pending> pending;               // collectives that were started

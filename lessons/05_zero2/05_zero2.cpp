@@ -190,12 +190,12 @@ class Zero2 {
     // BEGIN TWIN 04.3
     // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
+    const double norm = std::sqrt(squared_norm(run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // The update stands between the two halves of an all-reduce: each rank updates only its shards, (P/N), and the
     // all-gather after it makes the updated parameters the same on all ranks.
-    adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
     // END TWIN
@@ -223,7 +223,7 @@ class Zero2 {
   auto& optimizer() { return adamw; }
   void after_load()
   {
-    adamw.round(*run.kernels);
+    adamw.round(run.kernels);
     gather_parameters();
   }
   /// Parameters that must be the same on all ranks; the frame compares them.
@@ -241,7 +241,7 @@ class Zero2 {
   Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
   ParameterTable table{run.config};                                // layout of a flat vector, (P)
   std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                            // views of them
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
@@ -254,7 +254,7 @@ class Zero2 {
                      run.options.adamw};                                   // (P/N) moments
   GradientLayout layout = sums_of(step_plan(options));                     // their type, the tied range
   std::int64_t apart = separate_ranks(step_plan(options), world.ranks());  // ranks that are added one by one
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)  <- NEW
+  ShardSums sums{run.arithmetic, run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)  <- NEW
   BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive  <- NEW
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass

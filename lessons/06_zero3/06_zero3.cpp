@@ -209,12 +209,12 @@ class Zero3 {
     // BEGIN TWIN 04.3
     // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
+    const double norm = std::sqrt(squared_norm(run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // Each rank updates its shards, (P/N). NEW: no all-gather of P parameters follows: the next forward pass
     // gathers what it uses. Only replicated parameters (--persist) are made the same on all ranks here.
-    adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
     // END TWIN
@@ -243,7 +243,7 @@ class Zero3 {
   auto& optimizer() { return adamw; }
   void after_load()
   {
-    adamw.round(*run.kernels);
+    adamw.round(run.kernels);
     gather_parameters();
   }
   /// Parameters that must be the same on all ranks; the frame compares them.
@@ -261,7 +261,7 @@ class Zero3 {
   Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
   ParameterTable table = step_plan(options).table;                 // layout of a flat vector, (P)
   std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   std::vector<FsdpUnit> buckets = step_plan(options).buckets;  // FSDP units, in backward order  <- NEW
   CommunicationQueue queue{world, run.time};                   // gathers and sends while this rank computes
   Pending pending;                                             // reduce-scatter of one bucket
@@ -273,7 +273,7 @@ class Zero3 {
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
   GradientLayout layout = sums_of(step_plan(options));                     // their type, the tied range
   std::int64_t apart = separate_ranks(step_plan(options), world.ranks());  // ranks that are added one by one
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)
+  ShardSums sums{run.arithmetic, run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)
   BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass

@@ -305,15 +305,15 @@ class ZeroOffload {
   Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
   ParameterTable table = step_plan(options).table;                 // layout of a flat vector, (P)
   std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order
   OffloadPlan plan = offload_plan(options, run.session);     // tier of each state  <- NEW
   DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // host memory  <- NEW
   std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // its queue of work  <- NEW
-  std::unique_ptr<Kernels> host_kernels = run.make_kernels(host, *host_stream);         // its kernels  <- NEW
+  Kernels host_kernels = run.make_kernels(host, *host_stream);                          // its kernels  <- NEW
   Tiers tiers{plan,
-              {run.memory, *run.stream, *run.kernels},
-              {host, *host_stream, *host_kernels},
+              {run.memory, *run.stream, run.kernels},
+              {host, *host_stream, host_kernels},
               run.time,
               run.session.rank()};            // device, host and disk, and the links between them  <- NEW
   CommunicationQueue queue{world, run.time};  // gathers and sends while this rank computes

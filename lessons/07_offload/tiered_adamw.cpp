@@ -82,7 +82,7 @@ HeldShards TieredAdamW::shards(const std::vector<Range>& ranges)
 
 void TieredAdamW::round_block(std::size_t block, const Tensor& weights)
 {
-  if (master_) where_.kernels.convert(parameters_.block(block), weights);
+  if (master_) where_.kernels->convert(parameters_.block(block), weights);
 }
 
 void TieredAdamW::round()
@@ -146,7 +146,7 @@ std::optional<std::int64_t> TieredAdamW::first_not_finite(std::shared_ptr<BlockS
 {
   std::optional<std::int64_t> first = of_gradients;
   const auto look_at = [&](const Tensor& values, std::int64_t begin) {
-    if (const auto at = where_.kernels.first_not_finite(values))
+    if (const auto at = where_.kernels->first_not_finite(values))
       first = std::min(first.value_or(begin + *at), begin + *at);
   };
   if (gradients != nullptr) {

@@ -126,22 +126,22 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
     fetch(i + 1);
     tiers_.wait(comes[i % 2]);
     const BlockStore& level = terms[i].level;
-    host_.kernels.add(terms[i].to, level.home() == Tier::disk ? slot(i) : level.in_place(terms[i].block));
+    host_.kernels->add(terms[i].to, level.home() == Tier::disk ? slot(i) : level.in_place(terms[i].block));
   }
 }
 
 void TieredSums::complete(const Gradients& g)
 {
-  if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
+  if (!g.tied.empty()) host_.kernels->add(g.sum, g.tied);
   for (const Range& frozen : frozen_ranges(plan_.step.table, plan_.blocks[g.block]))
     host_.stream.zero(g.sum.slice(frozen));
   const Range elements = plan_.blocks[g.block];
   Squares squares;
   for (const Range& counted : plan_.counted_in(elements))
-    squares += host_.kernels.squared_norm(g.sum.slice({counted.first - elements.first, counted.count}));
+    squares += host_.kernels->squared_norm(g.sum.slice({counted.first - elements.first, counted.count}));
   squares_ += squares;
   if (std::isfinite(squares.value())) return;
-  if (const auto at = host_.kernels.first_not_finite(g.sum)) {
+  if (const auto at = host_.kernels->first_not_finite(g.sum)) {
     const std::int64_t element = plan_.step.table.elements() + elements.first + *at;
     first_not_finite_ = std::min(first_not_finite_.value_or(element), element);
   }
@@ -176,7 +176,7 @@ TieredSums::Squares TieredSums::squares()
   for (std::size_t shard = 0; shard < totals_.size(); ++shard) {
     const Range own = plan_.own[shard];
     for (const Range& counted : plan_.counted_in(own))
-      sum += device_.kernels.squared_norm(totals_[shard].slice({counted.first - own.first, counted.count}));
+      sum += device_.kernels->squared_norm(totals_[shard].slice({counted.first - own.first, counted.count}));
   }
   return sum;
 }

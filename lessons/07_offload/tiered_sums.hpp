@@ -77,7 +77,7 @@ class TieredSums {
   /// finite. Numbered as in TieredAdamW::first_not_finite(): parameters first, then gradients.
   std::optional<std::int64_t> first_not_finite() const { return first_not_finite_; }
   /// Type of a sum of squares.
-  using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
+  using Squares = decltype(std::declval<const Kernels&>()->squared_norm(Tensor()));
   /// Sum of the squares of those of this rank's totals() that it counts in the norm (OffloadPlan::counted). To be
   /// called once a step, after totals().
   Squares squares();

@@ -207,12 +207,12 @@ class TensorParallel {
     // that is replicated on t ranks counts once, on rank 0.
     std::vector<Tensor> own;
     for (const Range& elements : owned) own.push_back(gradient.slice(elements));
-    const double norm = std::sqrt(squared_norm(*run.kernels, own, tp)) / valid_tokens;
+    const double norm = std::sqrt(squared_norm(run.kernels, own, tp)) / valid_tokens;
     // A rank updates all it holds. Replicated parameters have the same gradient on all t ranks and stay the same.
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, {{table, {0, table.elements()}, master, {}, {}}}, {gradient},
                  mesh.world());
-    adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
+    adamw.step(run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
@@ -243,7 +243,7 @@ class TensorParallel {
   }
   int replica() const { return dp.rank(); }
   auto& optimizer() { return adamw; }
-  void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
+  void after_load() { adamw.round(run.kernels, parameters.tensor()); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; --tp={}: {} of the model on each rank", describe_algorithm(tp),
@@ -270,19 +270,19 @@ class TensorParallel {
   ParameterTable table{run.config, run.shape.part};                              // of this rank's shards
   std::vector<Range> owned = owned_elements(table, run.shape.part);              // elements counted on this rank
   std::int64_t head_unit = unit_count(run.config) - 1;                           // unit of the head
-  Model model{{run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the chain
+  Model model{{run.config, run.kernels, run.shape.part, run.options.dropout, run.options.seed}};  // the chain
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P/t)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of them
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P/t)
-      *run.kernels, *run.stream, dp.often_reduced(), gradient_layout(table, run.options.gradients));
+      run.kernels, *run.stream, dp.often_reduced(), gradient_layout(table, run.options.gradients));
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};             // (P/t) moments
   Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: master weights
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // f and g
-  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};            // norms, biases
-  std::optional<GeneratingPass> generator;                                                         // for --sample
+  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, run.kernels, run.time};  // f and g
+  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, run.kernels};            // norms, biases
+  std::optional<GeneratingPass> generator;                                                        // for --sample
 };
 
 }  // namespace rankwise

@@ -130,8 +130,8 @@ void RowGradients::add_to(const Tensor& gradients, Range elements, Group& group)
   // First over ranks, then over sequences: the order of sums of a single device.
   all_reduce_sum(all, group);
   for (const Sum& sum : sums)
-    kernels_.bias_backward(gradients.slice({sum.elements.first - elements.first, sum.elements.count}),
-                           sum.by_sequence, SumOrder::sequences(shape_.B));
+    kernels_->bias_backward(gradients.slice({sum.elements.first - elements.first, sum.elements.count}),
+                            sum.by_sequence, SumOrder::sequences(shape_.B));
   stream_.zero(all);
 }
 

@@ -86,7 +86,7 @@ void TensorParallelMessages::largest(const Tensor& values)
   // A maximum is not a sum, so the numbers of all ranks are gathered, (t, R), and compared on each.
   group_.compute().copy(of_part(group_.rank()), values);
   all_gather(numbers_.tensor(), group_);
-  for (int part = 0; part < group_.ranks(); ++part) kernels_.maximum(values, of_part(part));
+  for (int part = 0; part < group_.ranks(); ++part) kernels_->maximum(values, of_part(part));
 }
 
 void TensorParallelMessages::sum_numbers(const Tensor& values)

@@ -219,11 +219,11 @@ class PipelineParallel {
     // NEW: the squares are added up over all stages. The copy of the token embedding is left out, so that each
     // parameter counts once.
     const double norm =
-        std::sqrt(squared_norm(*run.kernels, without_copy(gradients, stages.back().stage), pp)) / valid_tokens;
+        std::sqrt(squared_norm(run.kernels, without_copy(gradients, stages.back().stage), pp)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // Both ends update the token embedding with the same gradient, so it stays the same.
     check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, pp);
-    adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
 
@@ -241,7 +241,7 @@ class PipelineParallel {
   /// The same without that copy, so that each parameter has one owner.
   HeldShards owned_shards() { return {without_copy(adamw.shards(), stages.back().stage), *run.stream}; }
   auto& optimizer() { return adamw; }
-  void after_load() { adamw.round(*run.kernels); }
+  void after_load() { adamw.round(run.kernels); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {}", describe_algorithm(pp), rankwise::describe(plan));

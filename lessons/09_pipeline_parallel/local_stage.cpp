@@ -11,9 +11,9 @@ std::vector<LocalStage> make_local_stages(Run& run, const PipelinePlan& plan, in
     const Tensor flat = parameters.slice({first, stage.size()});
     stages.push_back(
         {stage,
-         Model({run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}, stage.units),
+         Model({run.config, run.kernels, run.shape.part, run.options.dropout, run.options.seed}, stage.units),
          stage_tensors(plan.table, stage, flat),
-         run.arithmetic.make_gradient_sum(*run.kernels, *run.stream, run.memory,
+         run.arithmetic.make_gradient_sum(run.kernels, *run.stream, run.memory,
                                           gradient_layout(plan.table, stage, run.options.gradients)),
          Stash(run.memory, run.config, plan.shape_of(stage), work, plan.in_flight(stage))});
     first += stage.size();

@@ -262,7 +262,7 @@ class MeshParallel {
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, mesh.world());
     // Of (P / (tp pp)) parameters a rank updates 1 / dp with ZeRO-1; then the replicas exchange their shards.
-    adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
     // END TWIN
@@ -288,7 +288,7 @@ class MeshParallel {
   auto& optimizer() { return adamw; }
   void after_load()
   {
-    adamw.round(*run.kernels);
+    adamw.round(run.kernels);
     gather_parameters();
   }
   std::string describe()
@@ -324,8 +324,8 @@ class MeshParallel {
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, plan.rows(),
                     run.time};                        // channels between stages
   Workspace work{run.memory, run.config, run.shape};  // scratch, shared by all micro-batches
-  TensorParallelMessages parts{tp,   run.shape,    run.config.channels,
-                               work, *run.kernels, run.time};  // operators f and g
+  TensorParallelMessages parts{tp,   run.shape,   run.config.channels,
+                               work, run.kernels, run.time};  // operators f and g
   std::vector<LocalStage> stages =
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
   std::vector<RowGradients> row_gradients = make_row_gradients(run, stages);  // of each stage: sums over rows

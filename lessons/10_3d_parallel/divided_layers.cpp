@@ -7,7 +7,7 @@ std::vector<RowGradients> make_row_gradients(const Run& run, const std::vector<L
   std::vector<RowGradients> sums;
   for (const LocalStage& own : stages) {
     const ParameterTable table(run.config, run.shape.part, own.stage.units);
-    sums.emplace_back(run.memory, *run.stream, table, run.shape, *run.kernels);
+    sums.emplace_back(run.memory, *run.stream, table, run.shape, run.kernels);
   }
   return sums;
 }

@@ -214,8 +214,7 @@ class BertPretraining {
   const Options& options;                                            // as checked by the frame
   std::unique_ptr<Sharding> sharding = make_sharding(run, options);  // parameters, gradients, moments  <- NEW
   std::int64_t head_unit = unit_count(run.config) - 1;               // last unit of the table
-  BertModel model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed},
-                  *run.stream};                                                       // <- NEW
+  BertModel model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}, *run.stream};  // <- NEW
   PairLoader pairs{run.tokens.train, *run.tokens.tokenizer, options.pair_options()};  // masked pairs  <- NEW
   PairLoader validation{run.tokens.validation, *run.tokens.tokenizer, options.pair_options()};  // those to validate
   PairBatch host_batch;                                           // pairs before they are copied

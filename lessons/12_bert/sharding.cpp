@@ -87,7 +87,7 @@ class ReplicatedParameters final : public Sharding {
   }
   double norm_of(const std::vector<Tensor>& sums) override
   {
-    return std::sqrt(sharded_ ? squared_norm(*run_.kernels, sums, world_)
+    return std::sqrt(sharded_ ? squared_norm(run_.kernels, sums, world_)
                               : run_.kernels->squared_norm(sums.front()).value());
   }
   void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
@@ -97,7 +97,7 @@ class ReplicatedParameters final : public Sharding {
   void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {
-    adamw_.step(*run_.kernels, sums, learning_rate, scale);
+    adamw_.step(run_.kernels, sums, learning_rate, scale);
     gather();
   }
 
@@ -108,7 +108,7 @@ class ReplicatedParameters final : public Sharding {
   void after_load() override
   {
     if (!sharded_) broadcast(adamw_.shards().front().parameters, 0, world_);
-    adamw_.round(*run_.kernels);
+    adamw_.round(run_.kernels);
     gather();
   }
   Tensor replicated() const override { return parameters_.tensor(); }
@@ -138,7 +138,7 @@ class ReplicatedParameters final : public Sharding {
   ParameterTable table_{run_.config};
   Buffer parameters_{run_.memory, Category::parameters, run_.shape.type, {table_.elements()}, "parameters"};
   std::unique_ptr<GradientSum> gradients_ = run_.arithmetic.make_gradient_sum(
-      *run_.kernels, *run_.stream, world_.often_reduced(), gradient_layout(table_, run_.options.gradients));
+      run_.kernels, *run_.stream, world_.often_reduced(), gradient_layout(table_, run_.options.gradients));
   std::vector<Bucket> buckets_;
   CommunicationQueue queue_{world_, run_.time};
   std::vector<Pending> pending_;
@@ -194,7 +194,7 @@ class ShardedUnits final : public Sharding {
   std::vector<Tensor> sums() override { return sums_.totals(); }
   double norm_of(const std::vector<Tensor>& sums) override
   {
-    return std::sqrt(squared_norm(*run_.kernels, sums, world_));
+    return std::sqrt(squared_norm(run_.kernels, sums, world_));
   }
   void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
   {
@@ -203,7 +203,7 @@ class ShardedUnits final : public Sharding {
   void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {
-    adamw_.step(*run_.kernels, sums, learning_rate, scale);
+    adamw_.step(run_.kernels, sums, learning_rate, scale);
     gather();
   }
 
@@ -213,7 +213,7 @@ class ShardedUnits final : public Sharding {
   void resume(std::int64_t updates) override { adamw_.resume(updates); }
   void after_load() override
   {
-    adamw_.round(*run_.kernels);
+    adamw_.round(run_.kernels);
     gather();
   }
   Tensor replicated() const override { return parameters_.replicated(); }
@@ -256,7 +256,7 @@ class ShardedUnits final : public Sharding {
   ShardedParameters parameters_;
   ShardedAdamW adamw_{run_.memory, *run_.stream, plan_.table, own_, parameters_.own(), run_.options.adamw};
   GradientLayout layout_ = sums_of(plan_);
-  ShardSums sums_{run_.arithmetic, *run_.kernels, *run_.stream, run_.memory, layout_, own_};
+  ShardSums sums_{run_.arithmetic, run_.kernels, *run_.stream, run_.memory, layout_, own_};
   BucketGradients gradients_{run_.memory, *run_.stream, plan_.table, plan_.buckets, layout_};
   Range sequences_{};  // of the micro-batch
 };

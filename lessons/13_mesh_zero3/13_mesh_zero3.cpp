@@ -301,15 +301,14 @@ class MeshZero3 {
   OffloadPlan plan = offload_plan(options, run.session);  // this rank's shards, and the tier of each state
   ParameterTable table = plan.step.table;                 // layout of a flat vector, (P_t)
   std::int64_t head_unit = unit_count(run.config) - 1;    // last unit of the table
-  Model model{
-      {run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, run.shape.part, run.options.dropout, run.options.seed}};  // the layers
   std::vector<FsdpUnit> units = plan.step.buckets;  // FSDP units, in backward order
   DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // host memory
   std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // its queue of work
-  std::unique_ptr<Kernels> host_kernels = run.make_kernels(host, *host_stream);         // its kernels
+  Kernels host_kernels = run.make_kernels(host, *host_stream);                          // its kernels
   Tiers tiers{plan,
-              {run.memory, *run.stream, *run.kernels},
-              {host, *host_stream, *host_kernels},
+              {run.memory, *run.stream, run.kernels},
+              {host, *host_stream, host_kernels},
               run.time,
               run.session.rank()};            // device, host and disk, and the links between them
   CommunicationQueue queue{shard, run.time};  // gathers and sends while this rank computes
@@ -323,9 +322,9 @@ class MeshZero3 {
   TieredSums::Arrival arriving;                                                          // its shard in its tier
   Workspace work{run.memory, run.config, run.shape};                                     // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
-  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // f, g  <- NEW
-  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};  // norms, biases  <- NEW
-  std::optional<TextOnShards> generator;                                                 // makes samples
+  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, run.kernels, run.time};  // f, g  <- NEW
+  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, run.kernels};  // norms, biases  <- NEW
+  std::optional<TextOnShards> generator;                                                // makes samples
 };
 
 }  // namespace rankwise

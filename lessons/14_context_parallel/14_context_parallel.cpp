@@ -195,8 +195,8 @@ class ContextParallel {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, table, gradient, master);
-    adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
+    check_finite(step, loss.mean(), norm, run.kernels, table, gradient, master);
+    adamw.step(run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
@@ -228,7 +228,7 @@ class ContextParallel {
   /// Each rank holds a whole replica of the model.
   int replica() const { return world.rank(); }
   auto& optimizer() { return adamw; }
-  void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
+  void after_load() { adamw.round(run.kernels, parameters.tensor()); }
   /// Parameters that must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
@@ -252,11 +252,11 @@ class ContextParallel {
   TokenRuns runs = options.runs(world.ranks());                                    // of each sequence
   ParameterTable table{run.config};                     // position of each tensor in the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
-      *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
+      run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
   ContextGradients of_runs{run, gradient_layout(table, options.gradients), options.order, group};
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};     // (P) moments

@@ -65,8 +65,8 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
   //     "attention_partial() for each pair of runs. A pair in which the mask hides all keys costs nothing. Charge the "
   //     "operations of each pair's visible pairs, in all sequences. Results are combined in the order of the ring, of a "
   //     "block the earlier run of keys first; attention_divide() then gives hidden and log_sum_exp of both runs."
-  const Kernels& kernels = *run_.kernels;
-  const auto merge = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels.attention_merge(a, b); };
+  const Kernels& kernels = run_.kernels;
+  const auto merge = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels->attention_merge(a, b); };
   for (SumsOverKeys& sums : of_keys_) sums.begin();
   KeyBlock block = ring_.begin(own, i);
   for (int hop = 0; hop < ring_.ranks(); ++hop) {
@@ -78,9 +78,9 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
         const std::int64_t seen = pairs(own[q], block, k);
         if (seen == 0) continue;
         const MicroBatch& batch = own[q].batch;
-        kernels.attention_partial(of_keys_[q].next(block.runs[k]), own[q].kept.branches[i].inner, block.kv[k],
-                                  whole_shape(branch, batch, runs_.T), {own[q].tokens, runs_.tokens(block.runs[k])},
-                                  branch.attention_dropout(batch));
+        kernels->attention_partial(of_keys_[q].next(block.runs[k]), own[q].kept.branches[i].inner, block.kv[k],
+                                   whole_shape(branch, batch, runs_.T),
+                                   {own[q].tokens, runs_.tokens(block.runs[k])}, branch.attention_dropout(batch));
         of_keys_[q].added(merge);
         run_.charge_flops(attention_flops(batch.rows.sequences.count * seen, channels_), "attention");
       }
@@ -90,15 +90,15 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
   // The soft-max is divided once, when its sum is over all keys.
   for (std::size_t q = 0; q < own.size(); ++q) {
     const BranchActivations& a = own[q].kept.branches[i];
-    kernels.attention_divide(a.hidden, a.log_sum_exp, of_keys_[q].total(merge));
+    kernels->attention_divide(a.hidden, a.log_sum_exp, of_keys_[q].total(merge));
   }
   // END EXERCISE
 }
 
 void RingAttention::backward(const Branch& branch, std::size_t i, std::span<TokenRun> own)
 {
-  const Kernels& kernels = *run_.kernels;
-  const auto add = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels.add(a.output, b.output); };
+  const Kernels& kernels = run_.kernels;
+  const auto add = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels->add(a.output, b.output); };
   for (SumsOverKeys& sums : of_keys_) sums.begin();
   gradients_->begin();
   // BEGIN TWIN 14.1
@@ -112,7 +112,7 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
         // Each pair of runs gives a gradient of its queries, which stay here, and one of its keys and values.
         const BranchActivations& a = own[q].kept.branches[i];
         const MicroBatch& batch = own[q].batch;
-        kernels.attention_partial_backward(
+        kernels->attention_partial_backward(
             of_keys_[q].next(block.runs[k]).output, gradients_->next(block, q, k), own[q].dhidden(), a.hidden,
             a.log_sum_exp, a.inner, block.kv[k], whole_shape(branch, batch, runs_.T),
             {own[q].tokens, runs_.tokens(block.runs[k])}, branch.attention_dropout(batch));
@@ -130,8 +130,8 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
   const std::int64_t R = run_.shape.rows(), C = channels_;
   for (std::size_t q = 0; q < own.size(); ++q) {
     const Tensor dinner = own[q].dinner();
-    kernels.copy({dinner, R, C, 3 * C}, Matrix::of(of_keys_[q].total(add).output, R));
-    kernels.copy({dinner.slice({C, dinner.elements() - C}), R, 2 * C, 3 * C}, Matrix::of(of_keys[q], R));
+    kernels->copy({dinner, R, C, 3 * C}, Matrix::of(of_keys_[q].total(add).output, R));
+    kernels->copy({dinner.slice({C, dinner.elements() - C}), R, 2 * C, 3 * C}, Matrix::of(of_keys[q], R));
   }
 }
 

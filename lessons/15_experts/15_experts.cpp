@@ -203,7 +203,7 @@ class Experts {
     check_finite(run, step, loss.mean(), norm, held(), gradients, world);
     if (adamw.called_before) adamw.called_before(gradients, adamw.of[0].next(learning_rate, scale));
     for (std::size_t i = 0; i < gradients.size(); ++i)
-      adamw.of[i].step(*run.kernels, parameters.tensor().slice(stored[i]), gradients[i], learning_rate, scale);
+      adamw.of[i].step(run.kernels, parameters.tensor().slice(stored[i]), gradients[i], learning_rate, scale);
     return {loss.mean(), norm, learning_rate};
   }
 
@@ -239,7 +239,7 @@ class Experts {
   void after_load()
   {
     for (std::size_t i = 0; i < stored.size(); ++i)
-      adamw.of[i].round(*run.kernels, parameters.tensor().slice(stored[i]));
+      adamw.of[i].round(run.kernels, parameters.tensor().slice(stored[i]));
   }
   /// Dense parameters, which must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor().slice(stored[0]); }
@@ -287,15 +287,15 @@ class Experts {
                                   ? std::vector<Range>{{0, table.experts().first}, table.experts()}
                                   : std::vector<Range>{{0, table.elements()}};
   std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed, run.stream.get()}};
+  Model model{{run.config, run.kernels, {}, run.options.dropout, run.options.seed, run.stream.get()}};
   ExpertLayer layer{model.context, group.ranks()};
   ExpertExchange exchange{group, *run.stream, model.context, run.shape};
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};
   ModelTensors weights = model_tensors(table, parameters.tensor());                 // views of the parameters
   std::unique_ptr<GradientSum> dense_gradients = run.arithmetic.make_gradient_sum(  // (D)
-      *run.kernels, *run.stream, world.often_reduced(), rankwise::dense_gradients(table, options.gradients));
+      run.kernels, *run.stream, world.often_reduced(), rankwise::dense_gradients(table, options.gradients));
   ExpertGradients expert_gradients{run.arithmetic,
-                                   *run.kernels,
+                                   run.kernels,
                                    *run.stream,
                                    run.memory,
                                    rankwise::expert_gradients(table, options.gradients),

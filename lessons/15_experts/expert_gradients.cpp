@@ -48,7 +48,7 @@ Tensor ExpertGradients::total()
   std::vector<Tensor> totals;
   for (const auto& sum : sums_) totals.push_back(sum->total());
   // Neighbours first, as tree_sum() adds: ranks 0 and 1, 2 and 3; then the sums of these pairs.
-  tree_over(std::ssize(totals), [&](std::size_t i, std::size_t j) { kernels_.add(totals[i], totals[j]); });
+  tree_over(std::ssize(totals), [&](std::size_t i, std::size_t j) { kernels_->add(totals[i], totals[j]); });
   return totals.front();
 }
 

@@ -211,7 +211,7 @@ class FiveAxes {
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, mesh.world());
-    adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    adamw.step(run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
     // END TWIN
@@ -265,7 +265,7 @@ class FiveAxes {
   auto& optimizer() { return adamw; }
   void after_load()
   {
-    adamw.round(*run.kernels);
+    adamw.round(run.kernels);
     gather_parameters();
   }
   std::string describe()

@@ -20,7 +20,7 @@ std::unique_ptr<Group> group_named(const char* name, const Group& same, const Gr
 /// Settings of a model whose rows the host counts.
 ModelContext context_of(const Run& run)
 {
-  return {run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed, run.stream.get()};
+  return {run.config, run.kernels, run.shape.part, run.options.dropout, run.options.seed, run.stream.get()};
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
     OfStage& own =
         stages_[place].emplace(OfStage{ParameterTable(run.config, run.shape.part, stage.units, 0, plan.experts),
                                        parameters.slice({first, layout.elements})});
-    own.gradients = std::make_unique<ExpertGradients>(run.arithmetic, *run.kernels, *run.stream, run.memory, layout,
+    own.gradients = std::make_unique<ExpertGradients>(run.arithmetic, run.kernels, *run.stream, run.memory, layout,
                                                       group, run.batch.global_batch / plan.degrees.layout.dp);
     for (int source = 0; source < ep.ranks(); ++source)
       own.of_runs.emplace_back(run, layout, plan.ring.runs.order, cp);

@@ -14,7 +14,7 @@ StageLayers::StageLayers(Run& run, const FiveAxesPlan& plan, const std::vector<L
       row_gradients_{make_row_gradients(run, stages), make_row_gradients(run, stages)}
 {
   for (const auto& scratch : work)
-    parts_.emplace_back(tp, run.shape, run.config.channels, *scratch, *run.kernels, run.time);
+    parts_.emplace_back(tp, run.shape, run.config.channels, *scratch, run.kernels, run.time);
 }
 
 namespace {

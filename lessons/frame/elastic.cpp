@@ -138,7 +138,7 @@ void Copies::commit(const std::vector<Tensor>& gradients, const AdamWStep& step)
   // From here on every living rank makes the update, even if others die: it has all that it takes.
   agree();
   for (const Copy& copy : copies_)
-    update_adamw(*run_.kernels, copy.decays, copy.elements,
+    update_adamw(run_.kernels, copy.decays, copy.elements,
                  {copy.weights.tensor(), copy.first_moments.tensor(), copy.second_moments.tensor(),
                   copy.gradient.tensor(), Tensor()},
                  step, run_.options.adamw.weight_decay);

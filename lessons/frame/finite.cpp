@@ -22,7 +22,7 @@ void check_finite(Run& run, std::int64_t step, double loss, double gradient_norm
                   const std::vector<Tensor>& gradients, Group& group)
 {
   run.checked = {loss, gradient_norm, run.schedule.at(step)};
-  check_finite(step, loss, gradient_norm, *run.kernels, shards, gradients, group);
+  check_finite(step, loss, gradient_norm, run.kernels, shards, gradients, group);
 }
 
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
@@ -33,7 +33,7 @@ void check_finite(std::int64_t step, double loss, double gradient_norm, const Ke
   const auto first_of_own = [&] {
     std::optional<std::int64_t> first;
     const auto look_at = [&](const Tensor& values, std::int64_t begin) {
-      if (const auto at = kernels.first_not_finite(values))
+      if (const auto at = kernels->first_not_finite(values))
         first = std::min(first.value_or(begin + *at), begin + *at);
     };
     for (std::size_t i = 0; i < shards.size(); ++i) {

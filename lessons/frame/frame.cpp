@@ -375,7 +375,7 @@ void Progress::report_utilisation()
     const DeviceMemory memory{run_.device.get(), &not_of_the_run};
     const auto kernels = Arithmetic(Sums::fast, run_.options.tf32).make_kernels(memory, *run_.stream);
     gather_texts(Communicator::world(), "");  // so that all ranks begin together
-    const double own = fastest_product(*kernels, *run_.stream, memory, run_.options.precision);
+    const double own = fastest_product(kernels, *run_.stream, memory, run_.options.precision);
     for (const std::string& text : gather_texts(Communicator::world(), fmt::format("{}", own)))
       peak += std::stod(text);
     source = fmt::format("the fastest {} matrix product on all ranks at once", name_of(run_.options.precision));

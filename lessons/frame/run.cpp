@@ -64,7 +64,7 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
   kernels->record_in(*recorder);
 }
 
-std::unique_ptr<Kernels> Run::make_kernels(const DeviceMemory& where, Stream& queue) const
+Kernels Run::make_kernels(const DeviceMemory& where, Stream& queue) const
 {
   return Rehearsal::current() ? make_rehearsed_kernels() : arithmetic.make_kernels(where, queue);
 }

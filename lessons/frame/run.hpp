@@ -43,7 +43,7 @@ struct Run {
   DeviceMemory memory;                 ///< device memory, counted in the ledger
   Arithmetic arithmetic;               ///< order and precision of sums
   Communication messages;              ///< setup of all groups: traffic ledger, virtual clock, transport
-  std::unique_ptr<Kernels> kernels;    ///< arithmetic of the model's layers
+  Kernels kernels;                     ///< arithmetic of the model's layers
   std::unique_ptr<Recorder> recorder;  ///< notes what they compute, with --record; else null
   Record record;                       ///< what all ranks have noted, on rank 0
   std::int64_t recorded_steps = 0;     ///< steps of it
@@ -68,7 +68,7 @@ struct Run {
   }
 
   /// The run's arithmetic on another stream.
-  std::unique_ptr<Kernels> make_kernels(const DeviceMemory& where, Stream& queue) const;
+  Kernels make_kernels(const DeviceMemory& where, Stream& queue) const;
 
   /// Reads sequences of a step's global batch and copies them to the device. Those after its last one are padding, which
   /// is not counted.

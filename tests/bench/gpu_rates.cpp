@@ -54,8 +54,8 @@ double GpuRates::matmul_flops(DType type, bool tf32, double least_s) const
   const auto matrix = [&](std::int64_t i) { return Tensor(bytes_.tensor().raw() + i * bytes, type, {n, n}); };
   for (const std::int64_t factor : {1, 2}) fill_with_noise(*stream_, matrix(factor));
   const Matrix out = Matrix::of(matrix(0), n), a = Matrix::of(matrix(1), n), b = Matrix::of(matrix(2), n);
-  const Kernels& kernels = tf32 ? *tf32_kernels_ : *kernels_;
-  const auto multiply = [&] { kernels.matmul(out, a, b, SumOrder::sequential(n)); };
+  const Kernels& kernels = tf32 ? tf32_kernels_ : kernels_;
+  const auto multiply = [&] { kernels->matmul(out, a, b, SumOrder::sequential(n)); };
   multiply();  // the first call loads the kernel
   const double seconds = time_calls(*stream_, least_s, multiply);
   return 2 * std::pow(static_cast<double>(n), 3) / seconds;

@@ -43,8 +43,8 @@ class GpuRates {
   std::unique_ptr<Device> device_ = make_device(DeviceKind::cuda);
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   DeviceMemory memory_{device_.get(), &ledger_};
-  std::unique_ptr<Kernels> kernels_ = make_cuda_kernels(memory_, *stream_);
-  std::unique_ptr<Kernels> tf32_kernels_ = make_cuda_tf32_kernels(memory_, *stream_);
+  Kernels kernels_ = make_cuda_kernels(memory_, *stream_);
+  Kernels tf32_kernels_ = make_cuda_tf32_kernels(memory_, *stream_);
   Buffer bytes_;  // three matrices of f32, or original and copy
 };
 

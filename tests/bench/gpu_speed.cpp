@@ -174,7 +174,7 @@ nlohmann::json measure_kernels(Training& training, const GpuRates& rates, const 
     nlohmann::json turn{{"copy_bytes_per_s", rates.copy_bytes_per_s(options.least_turn_s)}};
     for (const KernelCase& kernel : cases)
       turn["seconds"][kernel.name] =
-          time_calls(*training.stream, options.least_turn_s, [&] { kernel.call(*training.kernels); });
+          time_calls(*training.stream, options.least_turn_s, [&] { kernel.call(training.kernels); });
     json["rounds"].push_back(turn);
   }
   return json;
@@ -213,8 +213,8 @@ nlohmann::json measure_precisions(const Options& options)
   const std::int64_t B = options.micro_batch > 0 ? std::min(options.micro_batch, fitting) : fitting;
   if (B == 0) return nullptr;
   Training training(with_batch(options, B)), f32(in_f32(with_batch(options, B)));
-  const std::unique_ptr<Kernels> tf32_kernels = make_cuda_tf32_kernels(f32.memory, *f32.stream);
-  const Model tf32({f32.config, tf32_kernels.get(), {}, 0, options.seed});
+  const Kernels tf32_kernels = make_cuda_tf32_kernels(f32.memory, *f32.stream);
+  const Model tf32({f32.config, tf32_kernels, {}, 0, options.seed});
 
   nlohmann::json rounds = nlohmann::json::array();
   for (std::int64_t round = -1; round < options.rounds; ++round) {  // what is measured in round -1 is not kept
@@ -238,7 +238,7 @@ nlohmann::json measure_attention(Device& device, const Options& options)
   MemoryLedger ledger;
   const DeviceMemory memory{&device, &ledger};
   const std::unique_ptr<Stream> stream = device.make_stream();
-  const std::unique_ptr<Kernels> kernels = make_cuda_kernels(memory, *stream);
+  const Kernels kernels = make_cuda_kernels(memory, *stream);
   const DType type = options.precision;
   const auto buffer = [&](DType of, const Shape& extents) {
     return Buffer(memory, Category::workspace, of, extents, "attention");
@@ -248,22 +248,22 @@ nlohmann::json measure_attention(Device& device, const Options& options)
   for (const Buffer* random : {&qkv, &dy}) fill_with_noise(*stream, random->tensor());
 
   const auto forward = [&](const Kernels& k) {
-    k.attention_forward(y.tensor(), log_sum_exp.tensor(), qkv.tensor(), shape, {});
+    k->attention_forward(y.tensor(), log_sum_exp.tensor(), qkv.tensor(), shape, {});
   };
   const auto backward = [&](const Kernels& k) {
-    k.attention_backward(dqkv.tensor(), dy.tensor(), y.tensor(), log_sum_exp.tensor(), qkv.tensor(), shape, {});
+    k->attention_backward(dqkv.tensor(), dy.tensor(), y.tensor(), log_sum_exp.tensor(), qkv.tensor(), shape, {});
   };
   nlohmann::json json{{"B", B}, {"H", config.heads}, {"T", T}, {"D", shape.D}, {"rounds", nlohmann::json::array()}};
   const auto flops = [&](const auto& call) {
-    const MeasuredKernels measured(*kernels, stream.get());
+    const auto measured = std::make_shared<MeasuredKernels>(kernels, stream.get());
     call(measured);
-    return measured.total(KernelGroup::attention).work.flops;
+    return measured->total(KernelGroup::attention).work.flops;
   };
   json["flops"] = {{"forward", flops(forward)}, {"backward", flops(backward)}};
   for (std::int64_t round = 0; round < options.rounds; ++round)
     json["rounds"].push_back(
-        {{"forward_s", time_calls(*stream, options.least_turn_s, [&] { forward(*kernels); })},
-         {"backward_s", time_calls(*stream, options.least_turn_s, [&] { backward(*kernels); })}});
+        {{"forward_s", time_calls(*stream, options.least_turn_s, [&] { forward(kernels); })},
+         {"backward_s", time_calls(*stream, options.least_turn_s, [&] { backward(kernels); })}});
   return json;
 }
 

@@ -100,14 +100,14 @@ void MeasuredKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b
   const double added = (bias.empty() ? 0 : outputs) + (accumulate ? outputs : 0);
   const double out_bytes = (accumulate ? 2 : 1) * bytes(out);
   measure(KernelGroup::matmul, {2 * outputs * k + added, bytes(a) + bytes(b) + bytes(bias) + out_bytes},
-          [&] { kernels_.matmul(out, a, b, order, bias, accumulate); });
+          [&] { kernels_->matmul(out, a, b, order, bias, accumulate); });
 }
 
 void MeasuredKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                         const AttentionShape& shape, const Dropout& dropout) const
 {
   measure(KernelGroup::attention, {4 * visible_products(shape), bytes(y, log_sum_exp, qkv)},
-          [&] { kernels_.attention_forward(y, log_sum_exp, qkv, shape, dropout); });
+          [&] { kernels_->attention_forward(y, log_sum_exp, qkv, shape, dropout); });
 }
 
 void MeasuredKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
@@ -117,7 +117,7 @@ void MeasuredKernels::cached_attention_forward(const Tensor& y, const Tensor& ca
   const auto products = static_cast<double>(pairs * shape.heads.count * shape.D);
   const std::int64_t cached = tokens.end() * cache.extent(1) * bytes_of(cache.type());
   measure(KernelGroup::attention, {4 * products, bytes(y, qkv) + static_cast<double>(cached)},
-          [&] { kernels_.cached_attention_forward(y, cache, qkv, shape, tokens); });
+          [&] { kernels_->cached_attention_forward(y, cache, qkv, shape, tokens); });
 }
 
 void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
@@ -125,7 +125,7 @@ void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, c
                                          const Dropout& dropout) const
 {
   measure(KernelGroup::attention, {10 * visible_products(shape), bytes(dqkv, dy, y, log_sum_exp, qkv)},
-          [&] { kernels_.attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); });
+          [&] { kernels_->attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); });
 }
 
 void MeasuredKernels::attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
@@ -134,7 +134,7 @@ void MeasuredKernels::attention_partial(const SoftmaxPartial& partial, const Ten
 {
   measure(KernelGroup::attention,
           {4 * visible_products(shape, runs), bytes(partial.maximum, partial.sum, partial.output, qkv, kv)},
-          [&] { kernels_.attention_partial(partial, qkv, kv, shape, runs, dropout); });
+          [&] { kernels_->attention_partial(partial, qkv, kv, shape, runs, dropout); });
 }
 
 void MeasuredKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const
@@ -142,7 +142,7 @@ void MeasuredKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxP
   measure(KernelGroup::attention,
           {2 * static_cast<double>(into.output.elements()),
            2 * bytes(into.maximum, into.sum, into.output) + bytes(from.maximum, from.sum, from.output)},
-          [&] { kernels_.attention_merge(into, from); });
+          [&] { kernels_->attention_merge(into, from); });
 }
 
 void MeasuredKernels::attention_divide(const Tensor& y, const Tensor& log_sum_exp,
@@ -151,7 +151,7 @@ void MeasuredKernels::attention_divide(const Tensor& y, const Tensor& log_sum_ex
   measure(KernelGroup::attention,
           {static_cast<double>(y.elements()),
            bytes(y, log_sum_exp, partial.maximum) + bytes(partial.sum, partial.output)},
-          [&] { kernels_.attention_divide(y, log_sum_exp, partial); });
+          [&] { kernels_->attention_divide(y, log_sum_exp, partial); });
 }
 
 void MeasuredKernels::attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
@@ -160,13 +160,14 @@ void MeasuredKernels::attention_partial_backward(const Tensor& dq, const Tensor&
                                                  const AttentionRuns& runs, const Dropout& dropout) const
 {
   measure(KernelGroup::attention,
-          {10 * visible_products(shape, runs), bytes(dq, dkv, dy, y, log_sum_exp) + bytes(qkv, kv)},
-          [&] { kernels_.attention_partial_backward(dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout); });
+          {10 * visible_products(shape, runs), bytes(dq, dkv, dy, y, log_sum_exp) + bytes(qkv, kv)}, [&] {
+            kernels_->attention_partial_backward(dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout);
+          });
 }
 
 void MeasuredKernels::copy(const Matrix& to, const Matrix& from) const
 {
-  measure(KernelGroup::attention, {0, bytes(to) + bytes(from)}, [&] { kernels_.copy(to, from); });
+  measure(KernelGroup::attention, {0, bytes(to) + bytes(from)}, [&] { kernels_->copy(to, from); });
 }
 
 // ---- norm, GELU, residual stream ---------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ void MeasuredKernels::norm_forward(const Tensor& y, const Tensor& mean, const Te
                                    const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   measure(KernelGroup::norm, {8 * elements(x), bytes(y, mean, rstd, x, weight, bias)},
-          [&] { kernels_.norm_forward(y, mean, rstd, x, weight, bias, epsilon); });
+          [&] { kernels_->norm_forward(y, mean, rstd, x, weight, bias, epsilon); });
 }
 
 void MeasuredKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
@@ -183,64 +184,64 @@ void MeasuredKernels::norm_backward(const Tensor& dx, const Tensor& dweight, con
                                     const SumOrder& order) const
 {
   measure(KernelGroup::norm, {14 * elements(x), 2 * bytes(dx, dweight, dbias) + bytes(dy, x, mean, rstd, weight)},
-          [&] { kernels_.norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); });
+          [&] { kernels_->norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); });
 }
 
 void MeasuredKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
 {
   measure(KernelGroup::gelu, {10 * elements(x), 2 * bytes(x) + bytes(y, bias)},
-          [&] { kernels_.bias_gelu_forward(y, x, bias); });
+          [&] { kernels_->bias_gelu_forward(y, x, bias); });
 }
 
 void MeasuredKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  measure(KernelGroup::gelu, {16 * elements(x), bytes(dx, dy, x)}, [&] { kernels_.gelu_backward(dx, dy, x); });
+  measure(KernelGroup::gelu, {16 * elements(x), bytes(dx, dy, x)}, [&] { kernels_->gelu_backward(dx, dy, x); });
 }
 
 void MeasuredKernels::tanh_forward(const Tensor& y, const Tensor& x) const
 {
-  measure(KernelGroup::gelu, {elements(x), bytes(y, x)}, [&] { kernels_.tanh_forward(y, x); });
+  measure(KernelGroup::gelu, {elements(x), bytes(y, x)}, [&] { kernels_->tanh_forward(y, x); });
 }
 
 void MeasuredKernels::tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const
 {
-  measure(KernelGroup::gelu, {3 * elements(y), bytes(dx, dy, y)}, [&] { kernels_.tanh_backward(dx, dy, y); });
+  measure(KernelGroup::gelu, {3 * elements(y), bytes(dx, dy, y)}, [&] { kernels_->tanh_backward(dx, dy, y); });
 }
 
 void MeasuredKernels::matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                                           const SumOrder& order, const Tensor& bias) const
 {
-  if (stream_ == nullptr) return Kernels::matmul_gelu_forward(y, x, a, b, order, bias);
+  if (stream_ == nullptr) return KernelFamily::matmul_gelu_forward(y, x, a, b, order, bias);
   const double n = elements(y), k = static_cast<double>(a.columns);
   measure(KernelGroup::matmul_gelu, {2 * n * k + 10 * n, bytes(a) + bytes(b) + bytes(x) + bytes(y, bias)},
-          [&] { kernels_.matmul_gelu_forward(y, x, a, b, order, bias); });
+          [&] { kernels_->matmul_gelu_forward(y, x, a, b, order, bias); });
 }
 
 void MeasuredKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b,
                                            const SumOrder& order, const Tensor& x) const
 {
-  if (stream_ == nullptr) return Kernels::matmul_gelu_backward(dx, dy, b, order, x);
+  if (stream_ == nullptr) return KernelFamily::matmul_gelu_backward(dx, dy, b, order, x);
   const double n = elements(x), k = static_cast<double>(dy.columns);
   measure(KernelGroup::matmul_gelu, {2 * n * k + 16 * n, bytes(dx) + bytes(dy) + bytes(b) + bytes(x)},
-          [&] { kernels_.matmul_gelu_backward(dx, dy, b, order, x); });
+          [&] { kernels_->matmul_gelu_backward(dx, dy, b, order, x); });
 }
 
 void MeasuredKernels::residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                                        const Dropout& dropout) const
 {
   measure(KernelGroup::residual, {2 * elements(x), bytes(out, x, y, bias)},
-          [&] { kernels_.residual_forward(out, x, y, bias, dropout); });
+          [&] { kernels_->residual_forward(out, x, y, bias, dropout); });
 }
 
 void MeasuredKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  measure(KernelGroup::residual, {0, bytes(y, x)}, [&] { kernels_.dropout(y, x, dropout); });
+  measure(KernelGroup::residual, {0, bytes(y, x)}, [&] { kernels_->dropout(y, x, dropout); });
 }
 
 void MeasuredKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
 {
   measure(KernelGroup::residual, {elements(dy), 2 * bytes(dbias) + bytes(dy)},
-          [&] { kernels_.bias_backward(dbias, dy, order); });
+          [&] { kernels_->bias_backward(dbias, dy, order); });
 }
 
 // ---- embedding ---------------------------------------------------------------------------------------------------------
@@ -249,27 +250,27 @@ void MeasuredKernels::token_forward(const Tensor& y, const Tensor& wte, const Te
                                     Range vocabulary) const
 {
   measure(KernelGroup::embedding, {0, bytes(y, tokens) + touched_bytes(wte, tokens.elements())},
-          [&] { kernels_.token_forward(y, wte, tokens, vocabulary); });
+          [&] { kernels_->token_forward(y, wte, tokens, vocabulary); });
 }
 
 void MeasuredKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                                      const SumOrder& order) const
 {
   measure(KernelGroup::embedding, {elements(dx), bytes(dx, tokens) + 2 * touched_bytes(dwte, tokens.elements())},
-          [&] { kernels_.token_backward(dwte, dx, tokens, vocabulary, order); });
+          [&] { kernels_->token_backward(dwte, dx, tokens, vocabulary, order); });
 }
 
 void MeasuredKernels::position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
                                        const Dropout& dropout) const
 {
   measure(KernelGroup::embedding, {elements(x), bytes(x, y) + touched_bytes(wpe, rows.tokens.count)},
-          [&] { kernels_.position_forward(x, y, wpe, rows, dropout); });
+          [&] { kernels_->position_forward(x, y, wpe, rows, dropout); });
 }
 
 void MeasuredKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
   measure(KernelGroup::embedding, {elements(dx), bytes(dx) + 2 * touched_bytes(dwpe, rows.tokens.count)},
-          [&] { kernels_.position_backward(dwpe, dx, rows); });
+          [&] { kernels_->position_backward(dwpe, dx, rows); });
 }
 
 // ---- loss --------------------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ void MeasuredKernels::position_backward(const Tensor& dwpe, const Tensor& dx, co
 void MeasuredKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
 {
   measure(KernelGroup::loss, {elements(logits), bytes(maximum, logits)},
-          [&] { kernels_.row_maximum(maximum, logits, valid); });
+          [&] { kernels_->row_maximum(maximum, logits, valid); });
 }
 
 void MeasuredKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
@@ -285,7 +286,7 @@ void MeasuredKernels::row_sum(const Tensor& sum, const Tensor& target_logit, con
                               const SumOrder& order) const
 {
   measure(KernelGroup::loss, {3 * elements(logits), bytes(sum, target_logit, logits, maximum, targets)},
-          [&] { kernels_.row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order); });
+          [&] { kernels_->row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order); });
 }
 
 void MeasuredKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
@@ -293,21 +294,21 @@ void MeasuredKernels::row_statistics(const Tensor& maximum, const Tensor& sum, c
                                      const SumOrder& order) const
 {
   measure(KernelGroup::loss, {4 * elements(logits), bytes(maximum, sum, target_logit, logits, targets)},
-          [&] { kernels_.row_statistics(maximum, sum, target_logit, logits, targets, vocabulary, order); });
+          [&] { kernels_->row_statistics(maximum, sum, target_logit, logits, targets, vocabulary, order); });
 }
 
 ExactScalar MeasuredKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                       const Tensor& targets) const
 {
   return measure(KernelGroup::loss, {4 * elements(sum), bytes(sum, maximum, target_logit, targets)},
-                 [&] { return kernels_.loss_sum(sum, maximum, target_logit, targets); });
+                 [&] { return kernels_->loss_sum(sum, maximum, target_logit, targets); });
 }
 
 void MeasuredKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                     const Tensor& targets, Range vocabulary, double weight) const
 {
   measure(KernelGroup::loss, {3 * elements(logits), 2 * bytes(logits) + bytes(maximum, sum, targets)},
-          [&] { kernels_.loss_backward(logits, maximum, sum, targets, vocabulary, weight); });
+          [&] { kernels_->loss_backward(logits, maximum, sum, targets, vocabulary, weight); });
 }
 
 // ---- gradients and optimizer -------------------------------------------------------------------------------------------
@@ -316,67 +317,69 @@ void MeasuredKernels::route(const Tensor& probabilities, const Tensor& choices, 
                             const Tensor& logits) const
 {
   measure(KernelGroup::embedding, {0, bytes(probabilities, choices, weights, logits)},
-          [&] { kernels_.route(probabilities, choices, weights, logits); });
+          [&] { kernels_->route(probabilities, choices, weights, logits); });
 }
 
 void MeasuredKernels::route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
                                      const Tensor& choices, const Tensor& weights, const Tensor& pull) const
 {
   measure(KernelGroup::embedding, {0, bytes(dlogits, dweights, probabilities, choices, weights, pull)},
-          [&] { kernels_.route_backward(dlogits, dweights, probabilities, choices, weights, pull); });
+          [&] { kernels_->route_backward(dlogits, dweights, probabilities, choices, weights, pull); });
 }
 
 void MeasuredKernels::scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const
 {
-  measure(KernelGroup::embedding, {0, bytes(rows, x, places)}, [&] { kernels_.scatter_rows(rows, x, places); });
+  measure(KernelGroup::embedding, {0, bytes(rows, x, places)}, [&] { kernels_->scatter_rows(rows, x, places); });
 }
 
 void MeasuredKernels::combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places,
                                    const Tensor& weights) const
 {
   measure(KernelGroup::embedding, {0, bytes(y, rows, places, weights)},
-          [&] { kernels_.combine_rows(y, rows, places, weights); });
+          [&] { kernels_->combine_rows(y, rows, places, weights); });
 }
 
 void MeasuredKernels::combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy,
                                             const Tensor& rows, const Tensor& places, const Tensor& weights) const
 {
   measure(KernelGroup::embedding, {0, bytes(drows, dweights, dy, rows, places, weights)},
-          [&] { kernels_.combine_rows_backward(drows, dweights, dy, rows, places, weights); });
+          [&] { kernels_->combine_rows_backward(drows, dweights, dy, rows, places, weights); });
 }
 
 void MeasuredKernels::add(const Tensor& into, const Tensor& from) const
 {
   measure(KernelGroup::gradient_sum, {elements(into), 2 * bytes(into) + bytes(from)},
-          [&] { kernels_.add(into, from); });
+          [&] { kernels_->add(into, from); });
 }
 
 void MeasuredKernels::maximum(const Tensor& into, const Tensor& from) const
 {
   measure(KernelGroup::loss, {elements(into), 2 * bytes(into) + bytes(from)},
-          [&] { kernels_.maximum(into, from); });
+          [&] { kernels_->maximum(into, from); });
 }
 
 ExactScalar MeasuredKernels::squared_norm(const Tensor& x) const
 {
-  return measure(KernelGroup::gradient_norm, {2 * elements(x), bytes(x)}, [&] { return kernels_.squared_norm(x); });
+  return measure(KernelGroup::gradient_norm, {2 * elements(x), bytes(x)},
+                 [&] { return kernels_->squared_norm(x); });
 }
 
 std::optional<std::int64_t> MeasuredKernels::first_not_finite(const Tensor& x) const
 {
-  return measure(KernelGroup::gradient_norm, {elements(x), bytes(x)}, [&] { return kernels_.first_not_finite(x); });
+  return measure(KernelGroup::gradient_norm, {elements(x), bytes(x)},
+                 [&] { return kernels_->first_not_finite(x); });
 }
 
 void MeasuredKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
                             const AdamWStep& step, const Tensor& rounded) const
 {
   measure(KernelGroup::optimizer, {16 * elements(p), 2 * bytes(p, m, v) + bytes(gradient, rounded)},
-          [&] { kernels_.adamw(p, m, v, gradient, step, rounded); });
+          [&] { kernels_->adamw(p, m, v, gradient, step, rounded); });
 }
 
 void MeasuredKernels::convert(const Tensor& to, const Tensor& from) const
 {
-  measure(KernelGroup::optimizer, {elements(to), bytes(to, from)}, [&] { kernels_.convert(to, from); });
+  measure(KernelGroup::optimizer, {elements(to), bytes(to, from)}, [&] { kernels_->convert(to, from); });
 }
 
 }  // namespace rankwise

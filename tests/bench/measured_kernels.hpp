@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
@@ -67,12 +68,15 @@ struct GroupTotal {
 ///     the rest    1 for each addition, and for each comparison of two largest logits
 ///
 /// Dropout is not counted. The rows that the token embedding reads and writes are counted as if all tokens differed.
-class MeasuredKernels final : public Kernels {
+class MeasuredKernels final : public KernelFamily {
  public:
-  /// @param kernels  does the work; outlives this object.
+  /// @param kernels  does the work.
   /// @param stream   of a GPU: it is waited for before and after each call, and a product with GELU stays one call, since
   ///                 a library may make one kernel of it. Null on the CPU, where the two are measured one by one.
-  explicit MeasuredKernels(const Kernels& kernels, Stream* stream = nullptr) : kernels_(kernels), stream_(stream) {}
+  explicit MeasuredKernels(Kernels kernels, Stream* stream = nullptr)
+      : kernels_(std::move(kernels)), stream_(stream)
+  {
+  }
 
   /// Totals over the calls of @p group so far.
   const GroupTotal& total(KernelGroup group) const { return totals_[static_cast<std::size_t>(group)]; }
@@ -153,7 +157,7 @@ class MeasuredKernels final : public Kernels {
   template <class Call>
   auto measure(KernelGroup group, const MinimalWork& work, const Call& call) const;
 
-  const Kernels& kernels_;
+  Kernels kernels_;
   Stream* stream_;
   mutable std::array<GroupTotal, kernel_group_count> totals_{};
 };

@@ -43,17 +43,17 @@ std::vector<KernelCase> branch_kernels(const Pieces& s)
   return {
       {"norm forward",
        [=](const Kernels& k) {
-         k.norm_forward(a.normalised, a.mean, a.rstd, a.input, p.norm_weight, p.norm_bias);
+         k->norm_forward(a.normalised, a.mean, a.rstd, a.input, p.norm_weight, p.norm_bias);
        }},
       {"norm backward",
        [=](const Kernels& k) {
-         k.norm_backward(s.dx, d.norm_weight, d.norm_bias, s.y, a.input, a.mean, a.rstd, p.norm_weight,
-                         s.over_batch);
+         k->norm_backward(s.dx, d.norm_weight, d.norm_bias, s.y, a.input, a.mean, a.rstd, p.norm_weight,
+                          s.over_batch);
        }},
-      {"GELU forward", [=](const Kernels& k) { k.bias_gelu_forward(a.hidden, a.inner, p.in_bias); }},
-      {"GELU backward", [=](const Kernels& k) { k.gelu_backward(wide, a.hidden, a.inner); }},
-      {"residual forward", [=](const Kernels& k) { k.residual_forward(s.dx, a.input, s.y, p.out_bias, {}); }},
-      {"bias backward", [=](const Kernels& k) { k.bias_backward(d.in_bias, wide, s.over_batch); }},
+      {"GELU forward", [=](const Kernels& k) { k->bias_gelu_forward(a.hidden, a.inner, p.in_bias); }},
+      {"GELU backward", [=](const Kernels& k) { k->gelu_backward(wide, a.hidden, a.inner); }},
+      {"residual forward", [=](const Kernels& k) { k->residual_forward(s.dx, a.input, s.y, p.out_bias, {}); }},
+      {"bias backward", [=](const Kernels& k) { k->bias_backward(d.in_bias, wide, s.over_batch); }},
   };
 }
 
@@ -62,11 +62,11 @@ std::vector<KernelCase> embedding_kernels(const Pieces& s)
   const EmbeddingTensors &p = s.p.embedding, &d = s.d.embedding;
   const Tensor& tokens = s.training.kept.inputs;
   return {
-      {"token forward", [=](const Kernels& k) { k.token_forward(s.y, p.token, tokens, s.vocabulary); }},
-      {"position forward", [=](const Kernels& k) { k.position_forward(s.dx, s.y, p.position, s.rows, {}); }},
+      {"token forward", [=](const Kernels& k) { k->token_forward(s.y, p.token, tokens, s.vocabulary); }},
+      {"position forward", [=](const Kernels& k) { k->position_forward(s.dx, s.y, p.position, s.rows, {}); }},
       {"token backward",
-       [=](const Kernels& k) { k.token_backward(d.token, s.dx, tokens, s.vocabulary, s.over_batch); }},
-      {"position backward", [=](const Kernels& k) { k.position_backward(d.position, s.dx, s.rows); }},
+       [=](const Kernels& k) { k->token_backward(d.token, s.dx, tokens, s.vocabulary, s.over_batch); }},
+      {"position backward", [=](const Kernels& k) { k->position_backward(d.position, s.dx, s.rows); }},
   };
 }
 
@@ -78,10 +78,10 @@ std::vector<KernelCase> loss_kernels(const Pieces& s)
   return {
       {"loss statistics",
        [=](const Kernels& k) {
-         k.row_statistics(a.maximum, a.sum, a.target_logit, a.logits, targets, s.vocabulary, order);
+         k->row_statistics(a.maximum, a.sum, a.target_logit, a.logits, targets, s.vocabulary, order);
        }},
       {"loss backward",
-       [=](const Kernels& k) { k.loss_backward(a.logits, a.maximum, a.sum, targets, s.vocabulary); }},
+       [=](const Kernels& k) { k->loss_backward(a.logits, a.maximum, a.sum, targets, s.vocabulary); }},
   };
 }
 
@@ -89,7 +89,7 @@ std::vector<KernelCase> parameter_kernels(Training& t)
 {
   const Tensor gradient = t.gradients->total();
   return {
-      {"gradient norm", [=](const Kernels& k) { k.squared_norm(gradient); }},
+      {"gradient norm", [=](const Kernels& k) { k->squared_norm(gradient); }},
       {"AdamW", [&t, gradient](const Kernels& k) { t.adamw.step(k, t.parameters.tensor(), gradient, 1e-6, 1e-6); }},
   };
 }
@@ -108,11 +108,11 @@ std::vector<KernelCase> memory_bound_kernels(Training& training)
 
 MinimalWork work_of(const KernelCase& kernel, Training& training)
 {
-  const MeasuredKernels measured(*training.kernels, training.stream.get());
+  const auto measured = std::make_shared<MeasuredKernels>(training.kernels, training.stream.get());
   kernel.call(measured);
   MinimalWork work;
   for (int g = 0; g < kernel_group_count; ++g) {
-    const MinimalWork& of_group = measured.total(static_cast<KernelGroup>(g)).work;
+    const MinimalWork& of_group = measured->total(static_cast<KernelGroup>(g)).work;
     work.flops += of_group.flops;
     work.bytes += of_group.bytes;
   }

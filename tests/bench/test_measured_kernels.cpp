@@ -30,13 +30,13 @@ Outcome step_with(Laboratory& lab)
   tiny.model.head.row_sum(tiny.kept.head, batch);
   const double loss_by_parts = tiny.model.head.loss(tiny.kept.head, batch).mean();
 
-  kernels.add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
+  kernels->add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
   const Tensor m = lab.filled(DType::f32, {tiny.table.elements()}, 1),
                v = lab.filled(DType::f32, {tiny.table.elements()}, 2, 0.4, 0.5);
-  kernels.maximum(v, m);
-  kernels.adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-2, .weight_decay = 0.1, .number = 3});
-  REQUIRE(!kernels.first_not_finite(tiny.parameters));
-  return {tiny.gradients, tiny.tied, tiny.parameters, kernels.squared_norm(tiny.gradients).value(),
+  kernels->maximum(v, m);
+  kernels->adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-2, .weight_decay = 0.1, .number = 3});
+  REQUIRE(!kernels->first_not_finite(tiny.parameters));
+  return {tiny.gradients, tiny.tied, tiny.parameters, kernels->squared_norm(tiny.gradients).value(),
           loss.mean() + loss_by_parts};
 }
 
@@ -65,11 +65,9 @@ TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, 
 {
   const bool one_by_one = GENERATE(true, false);  // as on a CPU; as on a GPU, with a stream to wait for
   Laboratory plain;
-  const std::unique_ptr<Kernels> reference = make_reference_kernels();
   CountingStream stream;
-  auto owned = std::make_unique<MeasuredKernels>(*reference, one_by_one ? nullptr : &stream);
-  const MeasuredKernels& measured = *owned;
-  Laboratory lab(std::move(owned));
+  const auto measured = std::make_shared<MeasuredKernels>(make_reference_kernels(), one_by_one ? nullptr : &stream);
+  Laboratory lab(measured);
 
   const Outcome expected = step_with(plain), found = step_with(lab);
   CHECK(different_bits(found.gradients, expected.gradients) == 0);
@@ -81,7 +79,7 @@ TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, 
   for (int g = 0; g < kernel_group_count; ++g) {
     const auto group = static_cast<KernelGroup>(g);
     CAPTURE(name_of(group), one_by_one);
-    const GroupTotal& total = measured.total(group);
+    const GroupTotal& total = measured->total(group);
     calls += total.calls;
     if (group == (one_by_one ? KernelGroup::matmul_gelu : KernelGroup::gelu)) {
       CHECK(total.calls == 0);

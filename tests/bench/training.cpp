@@ -34,7 +34,7 @@ Training::Training(const TrainingOptions& o) : options(o)
                 .targets = std::vector<Token>(tokens),
                 .valid_tokens = sequences * shape.T};
   initialize_parameters(*stream, adamw.master(parameters.tensor()), table, config, options.seed);
-  adamw.round(*kernels, parameters.tensor());
+  adamw.round(kernels, parameters.tensor());
 }
 
 std::int64_t training_bytes(const TrainingOptions& options)
@@ -64,7 +64,7 @@ void draw_tokens(Training& training)
 
 StepTime train_step(Training& training, const Model& model, bool wait_for_each)
 {
-  const Kernels& kernels = *model.context.kernels;
+  const Kernels& kernels = model.context.kernels;
   draw_tokens(training);
   StepTime time;
 
@@ -87,7 +87,7 @@ StepTime train_step(Training& training, const Model& model, bool wait_for_each)
 
   const Tensor gradient = training.gradients->total();
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-  const double norm = std::sqrt(kernels.squared_norm(gradient).value()) / valid_tokens;
+  const double norm = std::sqrt(kernels->squared_norm(gradient).value()) / valid_tokens;
   check(std::isfinite(loss.mean()) && std::isfinite(norm), "the loss or the gradient is not finite");
   training.adamw.step(kernels, training.parameters.tensor(), gradient, training.options.schedule.peak,
                       clip_factor(norm, training.options.clip) / valid_tokens);
@@ -109,9 +109,9 @@ double time_steps(Training& training, const Model& model, double least_s)
 
 nlohmann::json measure_groups(Training& training, double least_s)
 {
-  MeasuredKernels measured(*training.kernels,
-                           training.options.device == DeviceKind::cuda ? training.stream.get() : nullptr);
-  const Model model({training.config, &measured, {}, 0, training.options.seed});
+  const auto measured = std::make_shared<MeasuredKernels>(
+      training.kernels, training.options.device == DeviceKind::cuda ? training.stream.get() : nullptr);
+  const Model model({training.config, measured, {}, 0, training.options.seed});
   const GradientLayout layout = gradient_layout(training.table, training.options.gradients);
   std::int64_t cleared = layout.elements;
   for (const Range& product : layout.products) cleared -= product.count;
@@ -120,7 +120,7 @@ nlohmann::json measure_groups(Training& training, double least_s)
   double seconds = 0;
   do {
     const StepTime time = train_step(training, model, true);
-    measured.record(KernelGroup::gradient_sum, time.clearing_s, clearing);
+    measured->record(KernelGroup::gradient_sum, time.clearing_s, clearing);
     seconds += time.total_s;
     ++steps;
   } while (seconds < least_s);
@@ -128,7 +128,7 @@ nlohmann::json measure_groups(Training& training, double least_s)
   const auto n = static_cast<double>(steps);
   nlohmann::json json{{"steps", steps}, {"step_s", seconds / n}, {"groups", nlohmann::json::array()}};
   for (int g = 0; g < kernel_group_count; ++g) {
-    const GroupTotal& total = measured.total(static_cast<KernelGroup>(g));
+    const GroupTotal& total = measured->total(static_cast<KernelGroup>(g));
     json["groups"].push_back({{"name", name_of(static_cast<KernelGroup>(g))},
                               {"calls", total.calls / steps},
                               {"seconds", total.seconds / n},

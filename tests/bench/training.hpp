@@ -31,12 +31,12 @@ struct Training {
   ModelConfig config = options.config();                                   ///< L, H, C, V
   ActivationShape shape = options.activation_shape(options.global_batch);  ///< of one micro-batch
 
-  MemoryLedger ledger;                                                          ///< counts every buffer below
-  std::unique_ptr<Device> device = make_device(options.device);                 ///< holds all tensors
-  std::unique_ptr<Stream> stream = device->make_stream();                       ///< the order in which it works
-  DeviceMemory memory{device.get(), &ledger};                                   ///< the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic, options.tf32};                      ///< the order of sums
-  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  ///< what the model computes with
+  MemoryLedger ledger;                                           ///< counts every buffer below
+  std::unique_ptr<Device> device = make_device(options.device);  ///< holds all tensors
+  std::unique_ptr<Stream> stream = device->make_stream();        ///< the order in which it works
+  DeviceMemory memory{device.get(), &ledger};                    ///< the device's memory, counted
+  Arithmetic arithmetic{options.arithmetic, options.tf32};       ///< the order of sums
+  Kernels kernels = arithmetic.make_kernels(memory, *stream);    ///< what the model computes with
 
   std::mt19937 generator{1};  ///< of tokens
   Batch host_batch;           ///< the tokens of every micro-batch
@@ -45,9 +45,9 @@ struct Training {
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  ///< (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                               ///< views of them
   std::unique_ptr<GradientSum> gradients =                                                        ///< (P)
-      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table, options.gradients));
+      arithmetic.make_gradient_sum(kernels, *stream, memory, gradient_layout(table, options.gradients));
   AdamW adamw{memory, *stream, table, {0, table.elements()}, shape.type, options.adamw};  ///< moments
-  Model model{{config, kernels.get(), {}, 0, options.seed}};                              ///< the chain
+  Model model{{config, kernels, {}, 0, options.seed}};                                    ///< the chain
   Workspace work{memory, config, shape};          ///< scratch of both passes
   Activations kept{memory, config, shape, work};  ///< from a forward pass to its backward pass
 };

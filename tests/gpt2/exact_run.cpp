@@ -70,7 +70,7 @@ class ExactRun {
       : steps_(steps), dropout_(dropout), precision_(precision)
   {
     initialize_parameters(*stream_, master_, table_, config_, seed);
-    adamw_.round(*kernels_, parameters_.tensor());
+    adamw_.round(kernels_, parameters_.tensor());
     print("initial parameters", master_);
   }
 
@@ -126,7 +126,7 @@ class ExactRun {
     const double norm = std::sqrt(kernels_->squared_norm(gradient).value()) / valid_tokens;
     print(where + "norm of the gradient", norm);
     print(where + "learning rate", schedule_.at(step));
-    adamw_.step(*kernels_, parameters_.tensor(), gradient, schedule_.at(step), clip_factor(norm, 1) / valid_tokens);
+    adamw_.step(kernels_, parameters_.tensor(), gradient, schedule_.at(step), clip_factor(norm, 1) / valid_tokens);
     for (const Parameter& p : table_.entries()) print(where + "updated " + p.name, master_.slice(p.elements));
   }
 
@@ -143,14 +143,14 @@ class ExactRun {
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   MemoryLedger ledger_;
   DeviceMemory memory_{device_.get(), &ledger_};
-  std::unique_ptr<Kernels> kernels_ = make_reference_kernels();
+  Kernels kernels_ = make_reference_kernels();
   ParameterTable table_{config_};
   Loader loader_{embedded_corpus().train, {.T = config_.context, .global_batch = global_batch, .seed = seed}};
   Batch batch_;
-  Model model_{{config_, kernels_.get(), {}, dropout_, seed, stream_.get()}};
+  Model model_{{config_, kernels_, {}, dropout_, seed, stream_.get()}};
   Buffer parameters_{memory_, Category::parameters, precision_, {table_.elements()}, "parameters"};
   std::unique_ptr<GradientSum> gradients_ =
-      make_tree_sum(*kernels_, *stream_, memory_, gradient_layout(table_, DType::f32));
+      make_tree_sum(kernels_, *stream_, memory_, gradient_layout(table_, DType::f32));
   AdamW adamw_{memory_, *stream_, table_, {0, table_.elements()}, precision_, {}};
   Tensor master_ = adamw_.master(parameters_.tensor());
   Workspace work_{memory_, config_, shape_};

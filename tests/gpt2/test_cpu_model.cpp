@@ -19,8 +19,7 @@ constexpr std::int64_t first_sequence = 3;
 
 /// A model in one family and one type, whose parameters are the same numbers everywhere: of f32, or rounded to bf16.
 struct Run {
-  Run(std::unique_ptr<Kernels> kernels, DType type, const ModelConfig& config, TinyOptions options,
-      DType rounded = DType::f32)
+  Run(Kernels kernels, DType type, const ModelConfig& config, TinyOptions options, DType rounded = DType::f32)
       : lab(std::move(kernels)), tiny(lab, config, (options.type = type, options))
   {
     Laboratory f32;
@@ -106,7 +105,7 @@ struct Divided {
   template <class Which>
   void all_reduce(const Which& which)
   {
-    for (std::size_t i = 1; i < parts.size(); ++i) lab.kernels().add(which(*parts[0]), which(*parts[i]));
+    for (std::size_t i = 1; i < parts.size(); ++i) lab.kernels()->add(which(*parts[0]), which(*parts[i]));
     for (std::size_t i = 1; i < parts.size(); ++i) lab.stream().copy(which(*parts[i]), which(*parts[0]));
   }
   /// Leaves the largest of all parts' row maxima in every part.
@@ -278,30 +277,29 @@ TEST_CASE("cpu training step: allocates nothing after the first, but for what th
       const Threads threads(count);
       ModelConfig config = tiny_config(2, 3, 24, 140);
       config.vocabulary = 251;
-      const std::unique_ptr<Kernels> cpu = make_cpu_kernels();
-      Run run(std::make_unique<MeasuredKernels>(*cpu), DType::f32, config,
-              {DType::f32, 2, 133, 0.1, {}, recompute});
+      const auto measured = std::make_shared<MeasuredKernels>(make_cpu_kernels());
+      Run run(measured, DType::f32, config, {DType::f32, 2, 133, 0.1, {}, recompute});
       const TinyModel& tiny = run.tiny;
-      const auto& kernels = dynamic_cast<const MeasuredKernels&>(run.lab.kernels());
+      const Kernels& kernels = run.lab.kernels();
       const Tensor m = run.lab.zeros(DType::f32, {tiny.table.elements()});
       const Tensor v = run.lab.zeros(DType::f32, {tiny.table.elements()});
       const MicroBatch batch = tiny.batch(first_sequence);
       const auto step = [&] {
         forward_backward(tiny.model, tiny.p, tiny.d, tiny.kept, tiny.work, run.lab.stream(), batch);
-        const double norm = kernels.squared_norm(tiny.gradients).value();
-        kernels.adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-3, .gradient_scale = 1 / norm},
-                      {});
+        const double norm = kernels->squared_norm(tiny.gradients).value();
+        kernels->adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-3, .gradient_scale = 1 / norm},
+                       {});
       };
       step();
-      const GroupTotal earlier = kernels.total(KernelGroup::matmul),
-                       attended = kernels.total(KernelGroup::attention);
+      const GroupTotal earlier = measured->total(KernelGroup::matmul),
+                       attended = measured->total(KernelGroup::attention);
       const AllocationCount before = allocations();
       step();
       const std::int64_t all = (allocations() - before).operator_new;
-      const GroupTotal& products = kernels.total(KernelGroup::matmul);
+      const GroupTotal& products = measured->total(KernelGroup::matmul);
       const std::int64_t in_products = (products.allocations - earlier.allocations).operator_new;
       const std::int64_t in_attention =
-          (kernels.total(KernelGroup::attention).allocations - attended.allocations).operator_new;
+          (measured->total(KernelGroup::attention).allocations - attended.allocations).operator_new;
       CHECK(all - in_products - in_attention == 0);
       // For its threads oneDNN makes a function object a product; version 3 makes more, in the products of attention too. What C
       // libraries ask malloc() for is theirs: oneDNN's packed factors, libgomp's teams.

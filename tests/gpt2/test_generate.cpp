@@ -22,7 +22,7 @@ ModelConfig small_config()
 
 /// A model and what it says without a cache: each token from a forward pass over a whole window of T tokens.
 struct Subject {
-  explicit Subject(std::unique_ptr<Kernels> kernels, const ModelConfig& config = small_config())
+  explicit Subject(Kernels kernels, const ModelConfig& config = small_config())
       : lab(std::move(kernels)), tiny(lab, config, {.type = DType::f32, .B = 1, .T = config.context})
   {
   }
@@ -152,7 +152,7 @@ TEST_CASE("GeneratingPass: shards whose sums are added pairwise give the whole m
       for (const Tensor& one : partial) sums.push_back(lab.copied(one));
       for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
         for (std::size_t i = 0; i + distance < sums.size(); i += 2 * distance)
-          lab.kernels().add(sums[i], sums[i + distance]);
+          lab.kernels()->add(sums[i], sums[i + distance]);
       for (const Tensor& one : partial) lab.stream().copy(one, sums[0]);
     };
     const Tensor logits = lab.zeros(DType::f32, {16});
@@ -343,17 +343,17 @@ TEST_CASE("cached attention: each family's is that of the whole sequence, howeve
         const Tensor y = data.output({all, width}), cache = data.output({all, 2 * width});
         const Tensor qkv = data.input({all, 3 * width}, numbers(1, 1.5));
         for (const Range tokens : {Range{0, cut}, Range{cut, all - cut}})
-          kernels.cached_attention_forward(y.slice({tokens.first * width, tokens.count * width}), cache,
-                                           qkv.slice({tokens.first * 3 * width, tokens.count * 3 * width}),
-                                           {1, tokens.count, shape.heads, D, {}}, tokens);
+          kernels->cached_attention_forward(y.slice({tokens.first * width, tokens.count * width}), cache,
+                                            qkv.slice({tokens.first * 3 * width, tokens.count * 3 * width}),
+                                            {1, tokens.count, shape.heads, D, {}}, tokens);
         return std::vector<Output>{{"y", y, D}, {"cache", cache, D}};
       });
       Laboratory lab;
       const Tensor qkv = lab.filled(DType::f32, {all, 3 * width}, 1), y = lab.zeros(DType::f32, {all, width});
       const Tensor cached = lab.zeros(DType::f32, {all, width}), cache = lab.zeros(DType::f32, {all, 2 * width});
-      lab.kernels().attention_forward(y, lab.zeros(DType::f32, {1, 3, all}), qkv, shape, none);
-      lab.kernels().cached_attention_forward(cached, cache, qkv, shape, {0, all});
+      lab.kernels()->attention_forward(y, lab.zeros(DType::f32, {1, 3, all}), qkv, shape, none);
+      lab.kernels()->cached_attention_forward(cached, cache, qkv, shape, {0, all});
       CHECK(different_bits(cached, y) == 0);
-      CHECK_THROWS_AS(lab.kernels().cached_attention_forward(cached, cache, qkv, shape, {1, all}), Error);
+      CHECK_THROWS_AS(lab.kernels()->cached_attention_forward(cached, cache, qkv, shape, {1, all}), Error);
     }
 }

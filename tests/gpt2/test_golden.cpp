@@ -43,7 +43,7 @@ struct GoldenRun {
         config(config_of(document.at("model"))),
         table(config),
         shape{DType::f32, document.at("batch"), config.context, {}, false},
-        model({config, &lab.kernels()}),
+        model({config, lab.kernels()}),
         work(lab.memory(), config, shape),
         kept(lab.memory(), config, shape, work),
         parameters(lab.zeros(DType::f32, {table.elements()})),
@@ -88,7 +88,7 @@ struct GoldenRun {
   /// The norm of the gradient of the mean loss.
   double norm(const LossSum& loss) const
   {
-    return std::sqrt(lab.kernels().squared_norm(gradients).value()) / static_cast<double>(loss.valid_tokens);
+    return std::sqrt(lab.kernels()->squared_norm(gradients).value()) / static_cast<double>(loss.valid_tokens);
   }
 
   /// AdamW after step @p s.
@@ -97,15 +97,15 @@ struct GoldenRun {
     const nlohmann::json& o = golden.at("optimizer");
     const double clip = std::min(1.0, o.at("clip").get<double>() / (norm(loss) + 1e-6));
     for (const Parameter& p : table.entries())
-      lab.kernels().adamw(parameters.slice(p.elements), first_moment.slice(p.elements),
-                          second_moment.slice(p.elements), gradients.slice(p.elements),
-                          {.learning_rate = o.at("learning_rate"),
-                           .beta1 = o.at("beta1"),
-                           .beta2 = o.at("beta2"),
-                           .epsilon = o.at("epsilon"),
-                           .weight_decay = p.decays ? o.at("weight_decay").get<double>() : 0,
-                           .gradient_scale = clip / static_cast<double>(loss.valid_tokens),
-                           .number = s + 1});
+      lab.kernels()->adamw(parameters.slice(p.elements), first_moment.slice(p.elements),
+                           second_moment.slice(p.elements), gradients.slice(p.elements),
+                           {.learning_rate = o.at("learning_rate"),
+                            .beta1 = o.at("beta1"),
+                            .beta2 = o.at("beta2"),
+                            .epsilon = o.at("epsilon"),
+                            .weight_decay = p.decays ? o.at("weight_decay").get<double>() : 0,
+                            .gradient_scale = clip / static_cast<double>(loss.valid_tokens),
+                            .number = s + 1});
   }
 
   /// All natural elements of @p flat in table order, and what the file has under @p key.

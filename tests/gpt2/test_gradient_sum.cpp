@@ -73,7 +73,7 @@ std::vector<Range> micro_batches(Range run, std::int64_t B, std::uint32_t shuffl
 void add_neighbours_first(const Kernels& kernels, const std::vector<Tensor>& tensors)
 {
   for (std::size_t distance = 1; distance < tensors.size(); distance *= 2)
-    for (std::size_t i = 0; i < tensors.size(); i += 2 * distance) kernels.add(tensors[i], tensors[i + distance]);
+    for (std::size_t i = 0; i < tensors.size(); i += 2 * distance) kernels->add(tensors[i], tensors[i + distance]);
 }
 
 /// Copies of the two sums of the whole global batch as one micro-batch: what every layout must find.
@@ -110,7 +110,7 @@ TEST_CASE("make_tree_sum: ranks that add runs of the batch first have the bits o
         CHECK(different_bits(tied[0], expected[1]) == 0);
 
         const Tensor sum = lab.copied(expected[0]);
-        lab.kernels().add(sum.slice(layout.tied), expected[1]);
+        lab.kernels()->add(sum.slice(layout.tied), expected[1]);
         CHECK(different_bits(ranks[0]->total(), sum) == 0);
       }
 }
@@ -147,8 +147,8 @@ TEST_CASE(
           if (N == 1) CHECK(lab.ledger().current(Tier::device) == bytes);
         }
         tree_over_runs(runs, [&](std::size_t i, std::size_t j) {
-          lab.kernels().add(flat[i], flat[j]);
-          lab.kernels().add(tied[i], tied[j]);
+          lab.kernels()->add(flat[i], flat[j]);
+          lab.kernels()->add(tied[i], tied[j]);
         });
         const Tensor total = ranks[0]->total();
         const auto sum_of = [&](std::int64_t i) {
@@ -183,7 +183,7 @@ TEST_CASE("make_tree_sum: ranks that add each micro-batch over ranks first, shar
               backward({ranks.back(), {}}, {run.first + r * B, B}, shard);
             }
             add_neighbours_first(lab.kernels(), ranks);
-            lab.kernels().add(to.flat, ranks[0]);
+            lab.kernels()->add(to.flat, ranks[0]);
             sum->end(run);
           }
           INFO(N << " ranks, micro-batches of " << B << ", order " << shuffle << ", shard " << owner);
@@ -259,7 +259,7 @@ TEST_CASE("make_running_sum: has the tree's sum but for rounding, in one buffer"
 {
   Laboratory lab;
   const std::vector<Tensor> expected = whole_batch(lab);
-  lab.kernels().add(expected[0].slice(layout.tied), expected[1]);
+  lab.kernels()->add(expected[0].slice(layout.tied), expected[1]);
 
   const std::int64_t before = lab.ledger().current(Tier::device).total();
   const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
@@ -271,7 +271,7 @@ TEST_CASE("make_running_sum: has the tree's sum but for rounding, in one buffer"
       backward(to, range);
       const Tensor tied = lab.zeros(DType::f32, {20});
       backward({Tensor(), tied}, range, {0, 0});
-      lab.kernels().add(to.flat.slice(layout.tied), tied);
+      lab.kernels()->add(to.flat.slice(layout.tied), tied);
       sum->end(range);
     }
     CHECK(sum->sums().size() == 1);
@@ -279,7 +279,7 @@ TEST_CASE("make_running_sum: has the tree's sum but for rounding, in one buffer"
     CHECK(relative_error(sum->total(), expected[0]) < 1e-6);
     CHECK(different_bits(sum->total(), expected[0]) > 0);
     sum->clear();
-    CHECK(lab.kernels().squared_norm(sum->total()).value() == 0);
+    CHECK(lab.kernels()->squared_norm(sum->total()).value() == 0);
   }
 }
 
@@ -306,7 +306,7 @@ TEST_CASE(
         else
           add_all(*mixed, {range});
       }
-      CHECK(lab.kernels().squared_norm(expected->sums()[0].whole()).value() > 0);
+      CHECK(lab.kernels()->squared_norm(expected->sums()[0].whole()).value() > 0);
       for (std::size_t i = 0; i < expected->sums().size(); ++i) {
         CHECK(different_bits(sum->sums()[i].whole(), expected->sums()[i].whole()) == 0);
         CHECK(different_bits(mixed->sums()[i].whole(), expected->sums()[i].whole()) == 0);
@@ -319,11 +319,11 @@ TEST_CASE("make_running_sum: is zero before anything is added")
 {
   Laboratory lab;
   const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
-  CHECK(lab.kernels().squared_norm(sum->total()).value() == 0);
+  CHECK(lab.kernels()->squared_norm(sum->total()).value() == 0);
   sum->clear();
-  CHECK(lab.kernels().squared_norm(sum->finish({0, 50})[0].whole()).value() == 0);
+  CHECK(lab.kernels()->squared_norm(sum->finish({0, 50})[0].whole()).value() == 0);
   sum->clear();
-  CHECK(lab.kernels().squared_norm(sum->begin({0, 1}).flat).value() == 0);
+  CHECK(lab.kernels()->squared_norm(sum->begin({0, 1}).flat).value() == 0);
 }
 
 TEST_CASE("make_tree_sum: micro-batches that do not fit the tree are refused")

@@ -81,15 +81,15 @@ void backward_in_halves(const TinyModel& tiny, const Deferred& later, const Micr
 
   const Kernels& kernels = tiny.lab.kernels();
   model.head.weights_backward(tiny.d.head, kept.head, batch);
-  kernels.add(tiny.d.head.norm_weight, later.norm_weight);
-  kernels.add(tiny.d.head.norm_bias, later.norm_bias);
+  kernels->add(tiny.d.head.norm_weight, later.norm_weight);
+  kernels->add(tiny.d.head.norm_bias, later.norm_bias);
   for (std::size_t i = 0; i < model.branches.size(); ++i) {  // in any order
     const DeferredBranch& l = later.branches[i];
     const BranchTensors& d = tiny.d.branches[i];
     model.branches[i].out_bias_backward(d, l.doutput, batch);
     model.branches[i].weights_backward(d, l.doutput, l.dinner, kept.branches[i], batch);
-    kernels.add(d.norm_weight, l.norm_weight);
-    kernels.add(d.norm_bias, l.norm_bias);
+    kernels->add(d.norm_weight, l.norm_weight);
+    kernels->add(d.norm_bias, l.norm_bias);
   }
   model.embedding.backward(tiny.d.embedding, later.stream, batch);
 }
@@ -105,7 +105,7 @@ TEST_CASE("forward_backward: the gradient of every tensor is the one that centra
     const TinyModel tiny(lab, config, {DType::f64, 3, 5, 0.2});
     tiny.forward_backward(3);
     const Parameter& wte = tiny.table.entries().front();
-    lab.kernels().add(tiny.gradients.slice(wte.elements), tiny.tied);
+    lab.kernels()->add(tiny.gradients.slice(wte.elements), tiny.tied);
     for (const Parameter& p : tiny.table.entries()) {
       INFO(p.name << ", mask " << mask.text());
       const std::vector<std::int64_t> sample = sample_of(p.shape.elements(), 12);
@@ -161,8 +161,8 @@ TEST_CASE("forward_backward: gradients accumulate")
   tiny.forward_backward(0);
   const Tensor once = lab.copied(tiny.gradients), tied = lab.copied(tiny.tied);
   tiny.forward_backward(0);
-  lab.kernels().add(once, once);
-  lab.kernels().add(tied, tied);
+  lab.kernels()->add(once, once);
+  lab.kernels()->add(tied, tied);
   CHECK(relative_error(tiny.gradients, once) < 1e-14);
   CHECK(relative_error(tiny.tied, tied) < 1e-14);
 }
@@ -175,7 +175,7 @@ TEST_CASE("forward_backward: with one buffer for the tied embedding, that holds 
   const Tensor together = lab.zeros(DType::f64, {tiny.table.elements()});
   forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, together), tiny.kept, tiny.work, lab.stream(),
                    tiny.batch(0));
-  lab.kernels().add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
+  lab.kernels()->add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
   CHECK(relative_error(together, tiny.gradients) < 1e-15);
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("forward_backward: recomputation changes no bit")
     CHECK(recomputed.forward_backward(4).nats.value() == loss.nats.value());
     CHECK(different_bits(recomputed.gradients, kept.gradients) == 0);
     CHECK(different_bits(recomputed.tied, kept.tied) == 0);
-    CHECK(lab.kernels().squared_norm(kept.gradients).value() > 0);
+    CHECK(lab.kernels()->squared_norm(kept.gradients).value() > 0);
   }
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("Branch, Head: the two halves of the backward pass have the bits of th
       backward_in_halves(halves, later.deferred, batch);
       CHECK(different_bits(halves.gradients, whole.gradients) == 0);
       CHECK(different_bits(halves.tied, whole.tied) == 0);
-      CHECK(lab.kernels().squared_norm(halves.gradients).value() > 0);
+      CHECK(lab.kernels()->squared_norm(halves.gradients).value() > 0);
     }
 }
 

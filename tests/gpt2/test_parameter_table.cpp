@@ -300,7 +300,7 @@ TEST_CASE("initialize_parameters: is N(0, 0.02), smaller where a branch ends; on
   const Parameter& wte = table.entries().front();
   const Tensor padding = flat.slice({wte.shape.elements(), wte.stored.elements() - wte.shape.elements()});
   CHECK(padding.elements() == 5 * 64);
-  CHECK(lab.kernels().squared_norm(padding).value() == 0);
+  CHECK(lab.kernels()->squared_norm(padding).value() == 0);
 
   const Tensor other = lab.zeros(DType::f32, {table.elements()});
   initialize_parameters(host_stream(), other, table, larger, 18);

@@ -49,7 +49,7 @@ struct Divided {
       std::vector<Tensor> next;
       for (std::size_t i = 0; i < sums.size(); ++i) {
         next.push_back(lab.copied(sums[std::min(i, i ^ distance)]));
-        lab.kernels().add(next.back(), sums[std::max(i, i ^ distance)]);
+        lab.kernels()->add(next.back(), sums[std::max(i, i ^ distance)]);
       }
       sums = next;
     }
@@ -247,7 +247,7 @@ TEST_CASE("parts: 2, 4 and 8 parts of all layers give the bits of the whole mode
         run_loss(all);
         run_backward(all);
         compare_gradients(all);
-        CHECK(lab.kernels().squared_norm(all.whole.gradients).value() > 0);
+        CHECK(lab.kernels()->squared_norm(all.whole.gradients).value() > 0);
       }
 }
 

@@ -2,7 +2,6 @@
 
 #include <bit>
 
-#include "common/base/activity.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/training_options.hpp"
 #include "tests/catch.hpp"
@@ -186,20 +185,6 @@ TEST_CASE("cut_batch: in exact arithmetic no micro-batch crosses the end of an a
       }
 }
 
-TEST_CASE("Arithmetic: its kernels are watched")
-{
-  const auto device = make_cpu_device();
-  const auto stream = device->make_stream();
-  MemoryLedger ledger;
-  std::vector<float> values{3, 4};
-  for (const Sums sums : {Sums::fast, Sums::exact}) {
-    const std::unique_ptr<Kernels> kernels = Arithmetic(sums).make_kernels({device.get(), &ledger}, *stream);
-    const std::uint64_t before = current_activity().finished;
-    REQUIRE(kernels->squared_norm(Tensor(std::span<float>(values), {2})).value() == 25);
-    REQUIRE(current_activity().finished > before);
-  }
-}
-
 TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of micro-batches")
 {
   const auto device = make_cpu_device();
@@ -212,7 +197,7 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
       const Arithmetic arithmetic(sums);
       MemoryLedger ledger;
       const auto kernels = arithmetic.make_kernels({device.get(), &ledger}, *stream);
-      const auto sum = arithmetic.make_gradient_sum(*kernels, *stream, {device.get(), &ledger}, layout);
+      const auto sum = arithmetic.make_gradient_sum(kernels, *stream, {device.get(), &ledger}, layout);
       for (std::int64_t i = micro_batches.first; i < micro_batches.end(); ++i) {
         sum->begin({i, 1});
         sum->end({i, 1});

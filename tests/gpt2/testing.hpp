@@ -71,13 +71,13 @@ inline void assign(const Tensor& x, std::span<const double> values)
 class Laboratory {
  public:
   /// @param kernels  the family; the reference unless another is asked for.
-  explicit Laboratory(std::unique_ptr<Kernels> kernels = make_reference_kernels())
+  explicit Laboratory(Kernels kernels = make_reference_kernels())
       : device_(make_cpu_device()), stream_(device_->make_stream()), kernels_(std::move(kernels))
   {
   }
 
   /// The family of kernels.
-  const Kernels& kernels() const { return *kernels_; }
+  const Kernels& kernels() const { return kernels_; }
   /// The CPU's stream.
   Stream& stream() const { return *stream_; }
   /// Ledger of memory(); it does not count the tensors of make() and the like.
@@ -127,7 +127,7 @@ class Laboratory {
  private:
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Kernels> kernels_;
+  Kernels kernels_;
   MemoryLedger ledger_, own_ledger_;
   BufferPool pool_;
 };

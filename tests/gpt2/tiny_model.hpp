@@ -76,7 +76,7 @@ struct TinyModel {
         parameters(lab.zeros(o.type, {table.elements()})),
         gradients(lab.zeros(accumulator_of(o.type), {table.elements()})),
         tied(lab.zeros(accumulator_of(o.type), {table.entries().front().elements.count})),
-        model({config, &lab.kernels(), o.part, o.dropout, 5, &lab.stream()}),
+        model({config, lab.kernels(), o.part, o.dropout, 5, &lab.stream()}),
         work(lab.memory(), config, {o.type, o.B, o.T, o.part, o.recompute}),
         kept(lab.memory(), config, {o.type, o.B, o.T, o.part, o.recompute}, work),
         p(model_tensors(table, parameters)),

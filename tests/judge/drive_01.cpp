@@ -18,8 +18,8 @@ const Exercise norm_backward("01.1", [](const Json& in) -> Json {
   const Tensor y = lab.zeros(type, x.shape()), mean = lab.zeros(sums, {B * T}), rstd = lab.zeros(sums, {B * T});
   const Tensor dx = random_tensor(lab, type, x.shape(), seed + 4);
   const Tensor dweight = random_tensor(lab, sums, {C}, seed + 5), dbias = random_tensor(lab, sums, {C}, seed + 6);
-  lab.kernels().norm_forward(y, mean, rstd, x, weight, bias, 1e-5);
-  lab.kernels().norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, SumOrder::batch(B, T));
+  lab.kernels()->norm_forward(y, mean, rstd, x, weight, bias, 1e-5);
+  lab.kernels()->norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, SumOrder::batch(B, T));
   return {{"dx", numbers(dx)}, {"dweight", numbers(dweight)}, {"dbias", numbers(dbias)}};
 });
 
@@ -34,8 +34,8 @@ const Exercise attention_backward("01.2", [](const Json& in) -> Json {
                dy = random_tensor(lab, type, {B * T, H * D}, seed + 1);
   const Tensor y = lab.zeros(type, dy.shape()), sums = lab.zeros(accumulator_of(type), {B, H, T});
   const Tensor dqkv = random_tensor(lab, type, qkv.shape(), seed + 2);
-  lab.kernels().attention_forward(y, sums, qkv, shape, dropout);
-  lab.kernels().attention_backward(dqkv, dy, y, sums, qkv, shape, dropout);
+  lab.kernels()->attention_forward(y, sums, qkv, shape, dropout);
+  lab.kernels()->attention_backward(dqkv, dy, y, sums, qkv, shape, dropout);
   return {{"dqkv", numbers(dqkv)}};
 });
 
@@ -55,7 +55,7 @@ const Exercise adamw("01.3", [](const Json& in) -> Json {
     step.gradient_scale = in["scale"];
     step.weight_decay = in["decay"];
     step.epsilon = in["epsilon"];
-    lab.kernels().adamw(p, m, v, gradient, step);
+    lab.kernels()->adamw(p, m, v, gradient, step);
     weights.push_back(numbers(p));
   }
   return {{"weights after each step", weights}, {"first moments", numbers(m)}, {"second moments", numbers(v)}};

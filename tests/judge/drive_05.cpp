@@ -57,7 +57,7 @@ const Exercise buckets_alive("05.3", [](const Json& in) -> Json {
   const auto add_to = [&](std::int64_t unit) {
     for (const Tensor& tensor : gradients.allocate(unit)) {
       const Tensor more = random_tensor(lab, tensor.type(), tensor.shape(), seed++);
-      lab.kernels().add(tensor, more);
+      lab.kernels()->add(tensor, more);
     }
     memory.push_back(bytes_of(lab.ledger()));
   };

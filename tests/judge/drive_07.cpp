@@ -67,8 +67,8 @@ struct SlowVector {
   std::unique_ptr<Stream> stream = device->make_stream();
   DeviceMemory memory{device.get(), &ledger}, host{&device->host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
-  std::unique_ptr<Kernels> kernels = make_reference_kernels();
-  Tiers tiers{plan, {memory, *stream, *kernels}, {host, *stream, *kernels}, time, 0};
+  Kernels kernels = make_reference_kernels();
+  Tiers tiers{plan, {memory, *stream, kernels}, {host, *stream, kernels}, time, 0};
   std::shared_ptr<SlowStore> store;
   std::unique_ptr<TieredVector> vector;
 };
@@ -231,8 +231,8 @@ struct TieredShards {
   std::unique_ptr<Stream> stream = device->make_stream();
   DeviceMemory memory{device.get(), &ledger}, host{&device->host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
-  std::unique_ptr<Kernels> kernels = make_reference_kernels();
-  Tiers tiers{plan, {memory, *stream, *kernels}, {host, *stream, *kernels}, time, 0};
+  Kernels kernels = make_reference_kernels();
+  Tiers tiers{plan, {memory, *stream, kernels}, {host, *stream, kernels}, time, 0};
   std::unique_ptr<TieredAdamW> adamw;
 };
 

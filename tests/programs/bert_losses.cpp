@@ -35,7 +35,7 @@ int main(int, char** argv)
   const std::unique_ptr<Stream> stream = device->make_stream();
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
-  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::fast).make_kernels(memory, *stream);
+  const Kernels kernels = Arithmetic(Sums::fast).make_kernels(memory, *stream);
   const ParameterTable table(info.config);
   const Buffer parameters(memory, Category::parameters, DType::f32, {table.elements()}, "parameters");
   const Buffer gradients(memory, Category::gradients, DType::f32, {table.elements()}, "gradients");
@@ -44,7 +44,7 @@ int main(int, char** argv)
   const ActivationShape shape{.type = DType::f32, .B = pairs.B, .T = pairs.T};
   const Workspace work(memory, info.config, shape);
   const BertActivations kept(memory, info.config, shape, work);
-  const BertModel model({info.config, kernels.get(), {}, 0, 0}, *stream);
+  const BertModel model({info.config, kernels, {}, 0, 0}, *stream);
   const BertLoss loss = forward_backward(model, table, parameters.tensor(), gradients.tensor(), {}, kept, work,
                                          place(kept, *stream, pairs, {0, pairs.B}, 0));
   fmt::print("[{}, {}]\n", loss.tokens.mean(), loss.pairs.mean());

@@ -21,12 +21,12 @@ int main(int argc, char** argv)
   const std::unique_ptr<Stream> stream = device->make_stream();
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
-  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::fast).make_kernels(memory, *stream);
+  const Kernels kernels = Arithmetic(Sums::fast).make_kernels(memory, *stream);
   const ParameterTable table(info.config);
   const Buffer parameters(memory, Category::parameters, DType::f32, {table.elements()}, "parameters");
   read_checkpoint(argv[1], *stream, {table, {0, table.elements()}, parameters.tensor(), {}, {}});
 
-  const Model model({info.config, kernels.get(), {}, 0, 0});
+  const Model model({info.config, kernels, {}, 0, 0});
   Generator generator(memory, *stream, model, model_tensors(table, parameters.tensor()), info.config.context);
   fmt::print("[{}]\n", fmt::join(generator.next_logits(tokens), ", "));
 }

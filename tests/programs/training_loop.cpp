@@ -54,13 +54,13 @@ int main(int, char** argv)
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
   const ParameterTable table(config);
-  const Model model({config, kernels.get(), {}, 0.1, seed});
+  const Model model({config, kernels, {}, 0.1, seed});
   const ActivationShape shape{.B = G, .T = config.context};
   const Workspace work(memory, config, shape);
   const Activations kept(memory, config, shape, work);
   const Buffer parameters(memory, Category::parameters, DType::f32, {table.elements()}, "parameters");
   initialize_parameters(*stream, parameters.tensor(), table, config, seed);
-  const auto sum = make_tree_sum(*kernels, *stream, memory, gradient_layout(table, DType::f32));
+  const auto sum = make_tree_sum(kernels, *stream, memory, gradient_layout(table, DType::f32));
   AdamW adamw(memory, *stream, table, {0, table.elements()}, DType::f32, {.weight_decay = 0.2});
   const Tokens tokens = embedded_corpus();
   const LoaderOptions order{.T = config.context, .global_batch = G, .seed = seed, .uncounted_prefix = prefix - 1};
@@ -81,7 +81,7 @@ int main(int, char** argv)
     const Tensor gradient = sum->total();
     const double norm = std::sqrt(kernels->squared_norm(gradient).value()) / counted;
     const double rate = peak * std::min(1.0, static_cast<double>(step + 1) / static_cast<double>(warmup + 1));
-    adamw.step(*kernels, parameters.tensor(), gradient, rate, std::min(1.0, clip / (norm + 1e-6)) / counted);
+    adamw.step(kernels, parameters.tensor(), gradient, rate, std::min(1.0, clip / (norm + 1e-6)) / counted);
     document["loss"].push_back(loss.nats.value() / counted);
     document["grad_norm"].push_back(norm);
   }

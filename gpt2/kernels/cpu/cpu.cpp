@@ -19,7 +19,7 @@ float* ThreadScratch::of(int thread) const
   return reinterpret_cast<float*>(first) + floats_ * thread;
 }
 
-std::unique_ptr<Kernels> make_cpu_kernels()
+Kernels make_cpu_kernels()
 {
   return std::make_unique<CpuKernels>();
 }

@@ -27,12 +27,12 @@ CudaKernels::CudaKernels(const DeviceMemory& memory, Stream& stream, Products pr
 {
 }
 
-std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream)
+Kernels make_cuda_kernels(const DeviceMemory& memory, Stream& stream)
 {
   return std::make_unique<CudaKernels>(memory, stream, Products::f32);
 }
 
-std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream)
+Kernels make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream)
 {
   return std::make_unique<CudaKernels>(memory, stream, Products::tf32);
 }

@@ -87,7 +87,7 @@ void CudaKernels::matmul_gelu_forward(const Tensor& y, const Matrix& x, const Ma
   product.out.first = y.raw();
   if (fuses_gelu(product) && y.type() == x.data.type() && bias.type() == x.data.type() && cublas_.multiply(product))
     return;
-  Kernels::matmul_gelu_forward(y, x, a, b, order, bias);
+  KernelFamily::matmul_gelu_forward(y, x, a, b, order, bias);
 }
 
 void CudaKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
@@ -97,7 +97,7 @@ void CudaKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const
   product.epilogue = Epilogue::gelu_backward;
   product.inner = x.raw();
   if (fuses_gelu(product) && x.type() == dx.data.type() && cublas_.multiply(product)) return;
-  Kernels::matmul_gelu_backward(dx, dy, b, order, x);
+  KernelFamily::matmul_gelu_backward(dx, dy, b, order, x);
 }
 
 bool CudaKernels::fuses_gelu(const Product& product) const

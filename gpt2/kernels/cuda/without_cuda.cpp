@@ -6,12 +6,12 @@
 
 namespace rankwise {
 
-std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory&, Stream&)
+Kernels make_cuda_kernels(const DeviceMemory&, Stream&)
 {
   throw Error("a build without CUDA has no kernels for a GPU");
 }
 
-std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory&, Stream&)
+Kernels make_cuda_tf32_kernels(const DeviceMemory&, Stream&)
 {
   throw Error("a build without CUDA has no kernels for a GPU");
 }
@@ -21,7 +21,7 @@ std::string cuda_products()
   throw Error("a build without CUDA has no kernels for a GPU");
 }
 
-std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory&, Stream&)
+Kernels make_cuda_reference_kernels(const DeviceMemory&, Stream&)
 {
   throw Error("a build without CUDA has no kernels for a GPU");
 }

@@ -2,7 +2,7 @@
 
 namespace rankwise {
 
-std::unique_ptr<Kernels> make_reference_kernels()
+Kernels make_reference_kernels()
 {
   return std::make_unique<ReferenceKernels>();
 }

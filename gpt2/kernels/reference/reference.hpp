@@ -128,7 +128,7 @@ void with_matmul_types(const Matrix& out, const Matrix& a, const Matrix& b, cons
 }
 
 /// The specification of ReferenceKernels::matmul(), which gives the same bits in less time: plain loops, one output
-/// after the other. Parameters and errors are those of Kernels::matmul().
+/// after the other. Parameters and errors are those of KernelFamily::matmul().
 void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                   const Tensor& bias = {}, bool accumulate = false);
 
@@ -136,7 +136,7 @@ void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const Sum
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);
 
 /// The reference family; each kernel is in the file of its layer.
-class ReferenceKernels : public Kernels {
+class ReferenceKernels : public KernelFamily {
  public:
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override;

@@ -60,7 +60,7 @@ PairBatch golden_pairs(const ModelConfig& config, std::int64_t B)
 }
 
 /// Both losses and all gradients in one type, held against the file.
-void check_golden(std::unique_ptr<Kernels> kernels, DType type, double loss_tolerance, double gradient_tolerance)
+void check_golden(Kernels kernels, DType type, double loss_tolerance, double gradient_tolerance)
 {
   INFO(name_of(type));
   const nlohmann::json golden = read_golden_file();

@@ -144,7 +144,7 @@ TEST_CASE("BERT forward_backward: the cpu family is as near to the truth as the 
 {
   const ModelConfig config = tiny_bert_config(2, 3, 24, 70);
   const std::vector<std::int64_t> long_and_short{67, 66, 31, 1};  // more than a block of 64 keys, and less
-  const auto gradients = [&](std::unique_ptr<Kernels> kernels, DType type) {
+  const auto gradients = [&](Kernels kernels, DType type) {
     Laboratory lab(std::move(kernels));
     const TinyBert tiny(lab, config, {type, 4, 67, 0.1});
     assign(tiny.parameters, values_of(lab.converted(tiny.parameters, DType::f32)));

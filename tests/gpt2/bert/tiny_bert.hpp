@@ -57,7 +57,7 @@ struct TinyBert {
         parameters(lab.zeros(o.type, {table.elements()})),
         gradients(lab.zeros(accumulator_of(o.type), {table.elements()})),
         tied(lab.zeros(accumulator_of(o.type), {table.entries().front().elements.count})),
-        model({config, &lab.kernels(), {}, o.dropout, 5}, lab.stream()),
+        model({config, lab.kernels(), {}, o.dropout, 5}, lab.stream()),
         work(lab.memory(), config, {o.type, o.B, o.T, {}, false}),
         kept(lab.memory(), config, {o.type, o.B, o.T, {}, false}, work)
   {

@@ -66,7 +66,7 @@ TEST_CASE("experts: the gradient of every tensor is the one that central differe
     const TinyModel tiny(lab, config, {DType::f64, 3, 5, 0.2});
     REQUIRE(config.parameters() + 5 * config.channels == tiny.table.elements());  // 5 entries of padding
     tiny.forward_backward(3);
-    lab.kernels().add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
+    lab.kernels()->add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
     for (const Parameter& p : tiny.table.entries()) {
       INFO(p.name << ", E = " << experts.count << ", k = " << experts.per_token);
       std::vector<double> expected, found;
@@ -190,7 +190,7 @@ void all_reduce(Laboratory& lab, std::vector<std::unique_ptr<TestedLayer>>& part
 {
   std::vector<Tensor> sums;
   for (const auto& part : parts) sums.push_back(part->routed(which(*part)));
-  tree_over(std::ssize(sums), [&](std::size_t i, std::size_t j) { lab.kernels().add(sums[i], sums[j]); });
+  tree_over(std::ssize(sums), [&](std::size_t i, std::size_t j) { lab.kernels()->add(sums[i], sums[j]); });
   for (const Tensor& sum : sums) lab.stream().copy(sum, sums.front());
 }
 

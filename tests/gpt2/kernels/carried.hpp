@@ -133,10 +133,10 @@ class Journey {
 
 /// A family of a GPU's kernels that takes tensors on the host: each call carries them to the GPU, runs there, and carries
 /// them back.
-class CarriedKernels final : public Kernels {
+class CarriedKernels final : public KernelFamily {
  public:
   /// How a family is made.
-  using Make = std::unique_ptr<Kernels>(const DeviceMemory&, Stream&);
+  using Make = Kernels(const DeviceMemory&, Stream&);
 
   /// @param make          make_cuda_kernels or make_cuda_reference_kernels.
   /// @param surroundings  what surrounds tensors on the GPU.
@@ -148,170 +148,180 @@ class CarriedKernels final : public Kernels {
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override
   {
-    return run(&Kernels::matmul, out, a, b, order, bias, accumulate);
+    return run(&KernelFamily::matmul, out, a, b, order, bias, accumulate);
   }
   void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override
   {
-    return run(&Kernels::bias_backward, dbias, dy, order);
+    return run(&KernelFamily::bias_backward, dbias, dy, order);
   }
   void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override
   {
-    return run(&Kernels::token_forward, y, wte, tokens, vocabulary);
+    return run(&KernelFamily::token_forward, y, wte, tokens, vocabulary);
   }
   void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                       const SumOrder& order) const override
   {
-    return run(&Kernels::token_backward, dwte, dx, tokens, vocabulary, order);
+    return run(&KernelFamily::token_backward, dwte, dx, tokens, vocabulary, order);
   }
   void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
                         const Dropout& dropout) const override
   {
-    return run(&Kernels::position_forward, x, y, wpe, rows, dropout);
+    return run(&KernelFamily::position_forward, x, y, wpe, rows, dropout);
   }
   void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override
   {
-    return run(&Kernels::position_backward, dwpe, dx, rows);
+    return run(&KernelFamily::position_backward, dwpe, dx, rows);
   }
   void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, double epsilon) const override
   {
-    return run(&Kernels::norm_forward, y, mean, rstd, x, weight, bias, epsilon);
+    return run(&KernelFamily::norm_forward, y, mean, rstd, x, weight, bias, epsilon);
   }
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                      const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                      const SumOrder& order) const override
   {
-    return run(&Kernels::norm_backward, dx, dweight, dbias, dy, x, mean, rstd, weight, order);
+    return run(&KernelFamily::norm_backward, dx, dweight, dbias, dy, x, mean, rstd, weight, order);
   }
   void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                          const Dropout& dropout) const override
   {
-    return run(&Kernels::attention_forward, y, log_sum_exp, qkv, shape, dropout);
+    return run(&KernelFamily::attention_forward, y, log_sum_exp, qkv, shape, dropout);
   }
   void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                 const AttentionShape& shape, Range tokens) const override
   {
-    return run(&Kernels::cached_attention_forward, y, cache, qkv, shape, tokens);
+    return run(&KernelFamily::cached_attention_forward, y, cache, qkv, shape, tokens);
   }
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override
   {
-    return run(&Kernels::attention_backward, dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
+    return run(&KernelFamily::attention_backward, dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
   }
   void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
                          const AttentionShape& shape, const AttentionRuns& runs,
                          const Dropout& dropout) const override
   {
-    return run(&Kernels::attention_partial, partial, qkv, kv, shape, runs, dropout);
+    return run(&KernelFamily::attention_partial, partial, qkv, kv, shape, runs, dropout);
   }
   void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override
   {
-    return run(&Kernels::attention_merge, into, from);
+    return run(&KernelFamily::attention_merge, into, from);
   }
   void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override
   {
-    return run(&Kernels::attention_divide, y, log_sum_exp, partial);
+    return run(&KernelFamily::attention_divide, y, log_sum_exp, partial);
   }
   void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
                                   const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
                                   const AttentionShape& shape, const AttentionRuns& runs,
                                   const Dropout& dropout) const override
   {
-    return run(&Kernels::attention_partial_backward, dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout);
+    return run(&KernelFamily::attention_partial_backward, dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs,
+               dropout);
   }
-  void copy(const Matrix& to, const Matrix& from) const override { return run(&Kernels::copy, to, from); }
+  void copy(const Matrix& to, const Matrix& from) const override { return run(&KernelFamily::copy, to, from); }
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override
   {
-    return run(&Kernels::bias_gelu_forward, y, x, bias);
+    return run(&KernelFamily::bias_gelu_forward, y, x, bias);
   }
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override
   {
-    return run(&Kernels::gelu_backward, dx, dy, x);
+    return run(&KernelFamily::gelu_backward, dx, dy, x);
   }
-  void tanh_forward(const Tensor& y, const Tensor& x) const override { return run(&Kernels::tanh_forward, y, x); }
+  void tanh_forward(const Tensor& y, const Tensor& x) const override
+  {
+    return run(&KernelFamily::tanh_forward, y, x);
+  }
   void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const override
   {
-    return run(&Kernels::tanh_backward, dx, dy, y);
+    return run(&KernelFamily::tanh_backward, dx, dy, y);
   }
   void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                            const SumOrder& order, const Tensor& bias) const override
   {
-    return run(&Kernels::matmul_gelu_forward, y, x, a, b, order, bias);
+    return run(&KernelFamily::matmul_gelu_forward, y, x, a, b, order, bias);
   }
   void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
                             const Tensor& x) const override
   {
-    return run(&Kernels::matmul_gelu_backward, dx, dy, b, order, x);
+    return run(&KernelFamily::matmul_gelu_backward, dx, dy, b, order, x);
   }
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override
   {
-    return run(&Kernels::residual_forward, out, x, y, bias, dropout);
+    return run(&KernelFamily::residual_forward, out, x, y, bias, dropout);
   }
   void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const override
   {
-    return run(&Kernels::dropout, y, x, dropout);
+    return run(&KernelFamily::dropout, y, x, dropout);
   }
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override
   {
-    return run(&Kernels::row_maximum, maximum, logits, valid);
+    return run(&KernelFamily::row_maximum, maximum, logits, valid);
   }
   void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                const Tensor& targets, Range vocabulary, const SumOrder& order) const override
   {
-    return run(&Kernels::row_sum, sum, target_logit, logits, maximum, targets, vocabulary, order);
+    return run(&KernelFamily::row_sum, sum, target_logit, logits, maximum, targets, vocabulary, order);
   }
   void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
                       const Tensor& targets, Range vocabulary, const SumOrder& order) const override
   {
-    return run(&Kernels::row_statistics, maximum, sum, target_logit, logits, targets, vocabulary, order);
+    return run(&KernelFamily::row_statistics, maximum, sum, target_logit, logits, targets, vocabulary, order);
   }
   ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                        const Tensor& targets) const override
   {
-    return run(&Kernels::loss_sum, sum, maximum, target_logit, targets);
+    return run(&KernelFamily::loss_sum, sum, maximum, target_logit, targets);
   }
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary, double weight) const override
   {
-    return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary, weight);
+    return run(&KernelFamily::loss_backward, logits, maximum, sum, targets, vocabulary, weight);
   }
   void route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
              const Tensor& logits) const override
   {
-    return run(&Kernels::route, probabilities, choices, weights, logits);
+    return run(&KernelFamily::route, probabilities, choices, weights, logits);
   }
   void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
                       const Tensor& choices, const Tensor& weights, const Tensor& pull) const override
   {
-    return run(&Kernels::route_backward, dlogits, dweights, probabilities, choices, weights, pull);
+    return run(&KernelFamily::route_backward, dlogits, dweights, probabilities, choices, weights, pull);
   }
   void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const override
   {
-    return run(&Kernels::scatter_rows, rows, x, places);
+    return run(&KernelFamily::scatter_rows, rows, x, places);
   }
   void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places, const Tensor& weights) const override
   {
-    return run(&Kernels::combine_rows, y, rows, places, weights);
+    return run(&KernelFamily::combine_rows, y, rows, places, weights);
   }
   void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy, const Tensor& rows,
                              const Tensor& places, const Tensor& weights) const override
   {
-    return run(&Kernels::combine_rows_backward, drows, dweights, dy, rows, places, weights);
+    return run(&KernelFamily::combine_rows_backward, drows, dweights, dy, rows, places, weights);
   }
-  void add(const Tensor& into, const Tensor& from) const override { return run(&Kernels::add, into, from); }
-  void maximum(const Tensor& into, const Tensor& from) const override { return run(&Kernels::maximum, into, from); }
-  ExactScalar squared_norm(const Tensor& x) const override { return run(&Kernels::squared_norm, x); }
+  void add(const Tensor& into, const Tensor& from) const override { return run(&KernelFamily::add, into, from); }
+  void maximum(const Tensor& into, const Tensor& from) const override
+  {
+    return run(&KernelFamily::maximum, into, from);
+  }
+  ExactScalar squared_norm(const Tensor& x) const override { return run(&KernelFamily::squared_norm, x); }
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override
   {
-    return run(&Kernels::first_not_finite, x);
+    return run(&KernelFamily::first_not_finite, x);
   }
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
              const Tensor& rounded) const override
   {
-    return run(&Kernels::adamw, p, m, v, gradient, step, rounded);
+    return run(&KernelFamily::adamw, p, m, v, gradient, step, rounded);
   }
-  void convert(const Tensor& to, const Tensor& from) const override { return run(&Kernels::convert, to, from); }
+  void convert(const Tensor& to, const Tensor& from) const override
+  {
+    return run(&KernelFamily::convert, to, from);
+  }
 
  private:
   /// The GPU's memory, with a ledger that is not checked.
@@ -323,28 +333,28 @@ class CarriedKernels final : public Kernels {
 
   /// Calls one of the family's kernels with tensors on the GPU.
   template <class Result, class... Parameters, class... Arguments>
-  Result run(Result (Kernels::*kernel)(Parameters...) const, const Arguments&... arguments) const
+  Result run(Result (KernelFamily::*kernel)(Parameters...) const, const Arguments&... arguments) const
   {
     Journey journey(gpu(), *stream_, surroundings_);
     if constexpr (std::is_void_v<Result>) {
-      ((*kernels_).*kernel)(journey.carry(arguments)...);
+      (kernels_.operator->().operator->()->*kernel)(journey.carry(arguments)...);
       journey.bring_back();
     } else {
-      Result result = ((*kernels_).*kernel)(journey.carry(arguments)...);
+      Result result = (kernels_.operator->().operator->()->*kernel)(journey.carry(arguments)...);
       journey.bring_back();
       return result;
     }
   }
 
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Kernels> kernels_;
+  Kernels kernels_;
   Surroundings surroundings_;
 };
 
 /// A family that adds in the order of every SumOrder, so that what it computes in parts has the bits of the whole.
 struct OrderedFamily {
-  std::string name;                    ///< in messages
-  std::unique_ptr<Kernels> (*make)();  ///< makes its kernels, for tensors on the host
+  std::string name;   ///< in messages
+  Kernels (*make)();  ///< makes its kernels, for tensors on the host
 };
 
 /// The reference, and where there is a GPU the reference there.
@@ -352,7 +362,7 @@ inline std::vector<OrderedFamily> ordered_families()
 {
   std::vector<OrderedFamily> families{{"reference", make_reference_kernels}};
   if (test_gpu() != nullptr)
-    families.push_back({"reference on a GPU", []() -> std::unique_ptr<Kernels> {
+    families.push_back({"reference on a GPU", []() -> Kernels {
                           return std::make_unique<CarriedKernels>(make_cuda_reference_kernels,
                                                                   Surroundings::nothing);
                         }});

@@ -267,9 +267,8 @@ struct Tolerance {
 
 /// A family that is held against the reference, and how it runs.
 struct Family {
-  std::string name;  ///< in messages
-  std::unique_ptr<Kernels>
-      kernels;         ///< for tensors on the host; one for all cases, so that what it keeps is of others too
+  std::string name;    ///< in messages
+  Kernels kernels;     ///< for tensors on the host; one for all cases, so that what it keeps is of others too
   int threads = 1;     ///< of the host
   bool exact = false;  ///< whether its results must have the bits of the reference
   bool twin = false;   ///< whether there is the same once more, in other surroundings
@@ -324,7 +323,7 @@ void for_each_family(const Types& types, const Use& use)
   for (const Family* const family : families_of_check()) {
     INFO(family->name);
     const Threads threads(family->threads);
-    use(*family->kernels);
+    use(family->kernels);
   }
 }
 /// The same for f32.
@@ -370,12 +369,12 @@ inline bool check_in(const Types& types, const Computation& compute, Tolerance t
   for (const Family* const family : families_of_check()) {
     INFO(family->name);
     const Threads threads(family->threads);
-    run_and_use(compute, *family->kernels, types, [&](const std::vector<Output>& first) {
+    run_and_use(compute, family->kernels, types, [&](const std::vector<Output>& first) {
       check_outputs(first, reference, truth, family->exact, tolerance);
       if (family->exact) return;
       Data nan(types, Data::Content::nan);
-      compute(nan, *family->kernels);
-      run_and_use(compute, *family->kernels, types, [&](const std::vector<Output>& second) {
+      compute(nan, family->kernels);
+      run_and_use(compute, family->kernels, types, [&](const std::vector<Output>& second) {
         for (std::size_t i = 0; i < first.size(); ++i) {
           INFO(first[i].name);
           CHECK(different_bits(first[i].values, second[i].values) == 0);

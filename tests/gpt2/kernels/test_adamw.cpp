@@ -78,7 +78,7 @@ TEST_CASE("adamw: weights and moments are those of a plain loop after each of 12
                            .number = number};
       set_gradient(state.gradient, number);
       const std::vector<double> gradient = values_of(state.gradient);
-      lab.kernels().adamw(state.weight, state.first, state.second, state.gradient, step);
+      lab.kernels()->adamw(state.weight, state.first, state.second, state.gradient, step);
       plain.update(gradient, step);
       INFO("n " << n << ", step " << number);
       // Way, not place: how far the weights have come. Each step rounds the weight, about 1, by 6e-8, and the way is
@@ -104,7 +104,7 @@ TEST_CASE("adamw: under a constant gradient every step moves by learning_rate g 
   for (std::int64_t number = 1; number <= 20; ++number) {
     AdamWStep now = step;
     now.number = number;
-    lab.kernels().adamw(state.weight, state.first, state.second, state.gradient, now);
+    lab.kernels()->adamw(state.weight, state.first, state.second, state.gradient, now);
     for (std::size_t i = 0; i < expected.size(); ++i)
       expected[i] -= step.learning_rate * gradient[i] / (std::abs(gradient[i]) + step.epsilon);
     CHECK(relative_error(state.weight, expected) < 1e-5);  // f32 moments; see above
@@ -117,13 +117,13 @@ TEST_CASE("adamw: without a gradient only decay is left, and it is no part of th
   const State state(lab, 8);
   const std::vector<double> start = values_of(state.weight);
   for (std::int64_t number = 1; number <= 10; ++number)
-    lab.kernels().adamw(state.weight, state.first, state.second, state.gradient,
-                        {.learning_rate = 0.1, .weight_decay = 0.5, .number = number});
+    lab.kernels()->adamw(state.weight, state.first, state.second, state.gradient,
+                         {.learning_rate = 0.1, .weight_decay = 0.5, .number = number});
   std::vector<double> expected;
   for (const double weight : start) expected.push_back(weight * std::pow(1 - 0.1 * 0.5, 10));
   CHECK(relative_error(state.weight, expected) < 1e-6);  // ten roundings of 6e-8
-  CHECK(lab.kernels().squared_norm(state.first).value() == 0);
-  CHECK(lab.kernels().squared_norm(state.second).value() == 0);
+  CHECK(lab.kernels()->squared_norm(state.first).value() == 0);
+  CHECK(lab.kernels()->squared_norm(state.second).value() == 0);
 }
 
 TEST_CASE("adamw: the number of the update decides how much bias there is")
@@ -134,8 +134,8 @@ TEST_CASE("adamw: the number of the update decides how much bias there is")
   set_gradient(state.gradient, 1);
   const std::vector<double> gradient = values_of(state.gradient);
   std::vector<double> expected = values_of(state.weight);
-  lab.kernels().adamw(state.weight, state.first, state.second, state.gradient,
-                      {.learning_rate = 0.1, .epsilon = 0.01, .number = 1000});
+  lab.kernels()->adamw(state.weight, state.first, state.second, state.gradient,
+                       {.learning_rate = 0.1, .epsilon = 0.01, .number = 1000});
   for (std::size_t i = 0; i < expected.size(); ++i)
     expected[i] -= 0.1 * 0.1 * gradient[i] / (std::sqrt(0.05) * std::abs(gradient[i]) + 0.01);
   CHECK(relative_error(state.weight, expected) < 1e-6);

@@ -66,8 +66,8 @@ struct Attention {
       shape.lengths =
           lab.integers(shape.B, [&](std::int64_t b) { return c.lengths.at(static_cast<std::size_t>(b)); });
   }
-  void forward() const { lab.kernels().attention_forward(y, log_sum_exp, qkv, shape, dropout); }
-  void backward() const { lab.kernels().attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); }
+  void forward() const { lab.kernels()->attention_forward(y, log_sum_exp, qkv, shape, dropout); }
+  void backward() const { lab.kernels()->attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); }
 
   Laboratory& lab;
   AttentionShape shape;
@@ -150,8 +150,8 @@ TEST_CASE("attention_forward: large scores neither overflow nor vanish")
     // scores of some hundreds; exp(89) is more than an f32 holds
     a.qkv = lab.filled(DType::f32, a.qkv.shape(), 1, 60);
     a.forward();
-    CHECK_FALSE(lab.kernels().first_not_finite(a.y));
-    CHECK_FALSE(lab.kernels().first_not_finite(a.log_sum_exp));
+    CHECK_FALSE(lab.kernels()->first_not_finite(a.y));
+    CHECK_FALSE(lab.kernels()->first_not_finite(a.log_sum_exp));
   }
 }
 
@@ -306,15 +306,15 @@ struct AttentionInRuns {
           [&](std::int64_t place, std::int64_t j) {
             const auto key = static_cast<std::size_t>(j);
             SoftmaxPartial& to = places[static_cast<std::size_t>(place)] = make_partial(lab, shape, sums, queries);
-            lab.kernels().attention_partial(to, qkv[i], kv[key], shape, {queries, runs[key]}, dropout_of(queries));
+            lab.kernels()->attention_partial(to, qkv[i], kv[key], shape, {queries, runs[key]}, dropout_of(queries));
           },
           [&](std::int64_t place) {
             const auto at = static_cast<std::size_t>(place);
-            lab.kernels().attention_merge(places[at], places[at + 1]);
+            lab.kernels()->attention_merge(places[at], places[at + 1]);
           });
       y.push_back(lab.zeros(whole.y.type(), {shape.B * queries.count, width}));
       log_sum_exp.push_back(lab.zeros(sums, {shape.B, shape.heads.count, queries.count}));
-      lab.kernels().attention_divide(y.back(), log_sum_exp.back(), places[0]);
+      lab.kernels()->attention_divide(y.back(), log_sum_exp.back(), places[0]);
       compare(y.back(), run_of(lab, whole.y, shape, queries, 0, width), tolerance);
     }
   }
@@ -325,8 +325,8 @@ struct AttentionInRuns {
       for (std::size_t j = 0; j < runs.size(); ++j) {
         dq[i].push_back(lab.filled(sums, {shape.B * runs[i].count, width}, 24));
         dkv[j].push_back(lab.filled(sums, {shape.B * runs[j].count, 2 * width}, 25));
-        lab.kernels().attention_partial_backward(dq[i].back(), dkv[j].back(), dy[i], y[i], log_sum_exp[i], qkv[i],
-                                                 kv[j], shape, {runs[i], runs[j]}, dropout_of(runs[i]));
+        lab.kernels()->attention_partial_backward(dq[i].back(), dkv[j].back(), dy[i], y[i], log_sum_exp[i], qkv[i],
+                                                  kv[j], shape, {runs[i], runs[j]}, dropout_of(runs[i]));
       }
     const auto sum = [&](const std::vector<Tensor>& parts) {
       std::vector<Tensor> places(static_cast<std::size_t>(tree_places(n)));
@@ -337,7 +337,7 @@ struct AttentionInRuns {
           },
           [&](std::int64_t place) {
             const auto at = static_cast<std::size_t>(place);
-            lab.kernels().add(places[at], places[at + 1]);
+            lab.kernels()->add(places[at], places[at + 1]);
           });
       return places[0];
     };
@@ -345,9 +345,9 @@ struct AttentionInRuns {
       const std::int64_t R = shape.B * runs[i].count;
       const Tensor dqkv = lab.zeros(whole.dqkv.type(), {R, 3 * width}), from_queries = sum(dq[i]),
                    from_keys = sum(dkv[i]);
-      lab.kernels().copy({dqkv, R, width, 3 * width, 1}, Matrix::of(from_queries, R));
-      lab.kernels().copy({dqkv.slice({width, dqkv.elements() - width}), R, 2 * width, 3 * width, 1},
-                         Matrix::of(from_keys, R));
+      lab.kernels()->copy({dqkv, R, width, 3 * width, 1}, Matrix::of(from_queries, R));
+      lab.kernels()->copy({dqkv.slice({width, dqkv.elements() - width}), R, 2 * width, 3 * width, 1},
+                          Matrix::of(from_keys, R));
       compare(dqkv, run_of(lab, whole.dqkv, shape, runs[i], 0, 3 * width), tolerance);
     }
   }

@@ -58,7 +58,7 @@ Computation forward(const Case& c)
     const Tensor y = data.output({s.B * s.T, s.heads.count * s.D});
     const Tensor log_sum_exp = data.output({s.B, s.heads.count, s.T}, Role::sum);
     const Tensor qkv = data.input({s.B * s.T, 3 * s.heads.count * s.D}, qkv_of(c));
-    kernels.attention_forward(y, log_sum_exp, qkv, s, dropout_of(c));
+    kernels->attention_forward(y, log_sum_exp, qkv, s, dropout_of(c));
     return std::vector<Output>{{"y", y, s.D}, {"log_sum_exp", log_sum_exp, 1}};
   };
 }
@@ -71,7 +71,7 @@ Computation cached_forward(Range heads, std::int64_t D, Range tokens)
     const std::int64_t width = heads.count * D;
     const Tensor y = data.output({tokens.count, width});
     const Tensor cache = data.updated({tokens.end() + 2, 2 * width}, numbers(2, 1.5));
-    kernels.cached_attention_forward(y, cache, data.input({tokens.count, 3 * width}, numbers(1, 1.5)), s, tokens);
+    kernels->cached_attention_forward(y, cache, data.input({tokens.count, 3 * width}, numbers(1, 1.5)), s, tokens);
     return std::vector<Output>{{"y", y, D}, {"cache", cache, D}};
   };
 }
@@ -100,9 +100,9 @@ Computation backward(const Case& c)
     const AttentionShape s = shape_of(data, c);
     const Shape inner{s.B * s.T, 3 * s.heads.count * s.D}, outer{s.B * s.T, s.heads.count * s.D};
     const Tensor dqkv = data.output(inner);
-    kernels.attention_backward(dqkv, data.input(outer, dy_of(c)), data.input(outer, truth(data, 0)),
-                               data.input({s.B, s.heads.count, s.T}, truth(data, 1), Role::sum),
-                               data.input(inner, qkv_of(c)), s, dropout_of(c));
+    kernels->attention_backward(dqkv, data.input(outer, dy_of(c)), data.input(outer, truth(data, 0)),
+                                data.input({s.B, s.heads.count, s.T}, truth(data, 1), Role::sum),
+                                data.input(inner, qkv_of(c)), s, dropout_of(c));
     std::vector<Output> outputs{{"dqkv", dqkv, s.D}};
     // Where one weight is all but 1, whatever queries and keys are, their gradients are pure rounding; in bf16 sooner.
     const double steepest = data.types().activation == DType::bf16 ? 0.1 : 1;
@@ -165,13 +165,13 @@ Computation forward_in_runs(const Case& c, Range queries, const std::vector<Rang
       partials.push_back({data.output(statistics, Role::sum), data.output(statistics, Role::sum),
                           data.output({rows, width}, Role::sum)});
       const Tensor kv = data.input({s.B * run.count, 2 * width}, in_run(c, qkv_of(c), 3, run, 1, 2));
-      kernels.attention_partial(partials.back(), qkv, kv, s, {queries, run}, dropout_of(c, queries));
+      kernels->attention_partial(partials.back(), qkv, kv, s, {queries, run}, dropout_of(c, queries));
       outputs.push_back({"output", data.copy(partials.back().output), s.D});
       outputs.push_back({"sum", data.copy(partials.back().sum), 1});
     }
-    for (std::size_t i = 1; i < partials.size(); ++i) kernels.attention_merge(partials[0], partials[i]);
+    for (std::size_t i = 1; i < partials.size(); ++i) kernels->attention_merge(partials[0], partials[i]);
     const Tensor y = data.output({rows, width}), log_sum_exp = data.output(statistics, Role::sum);
-    kernels.attention_divide(y, log_sum_exp, partials[0]);
+    kernels->attention_divide(y, log_sum_exp, partials[0]);
     outputs.push_back({"log_sum_exp", log_sum_exp, 1});
     outputs.push_back({"y", y, s.D});
     return outputs;
@@ -191,7 +191,7 @@ Computation backward_in_runs(const Case& c, Range queries, const std::vector<Ran
     for (const Range& run : keys) {
       const Tensor dq = data.output({rows, width}, Role::sum);
       const Tensor dkv = data.output({s.B * run.count, 2 * width}, Role::sum);
-      kernels.attention_partial_backward(
+      kernels->attention_partial_backward(
           dq, dkv, data.input({rows, width}, in_run(c, dy_of(c), 1, queries, 0, 1)),
           data.input({rows, width}, truth(data, y)),
           data.input({s.B, s.heads.count, queries.count}, truth(data, y - 1), Role::sum), qkv,
@@ -325,8 +325,8 @@ TEST_CASE("every cached_attention: a cache that is too short is refused")
     const Tensor y = data.output({2, 8}), cache = data.updated({5, 16}, numbers(1));
     const Tensor qkv = data.input({2, 24}, numbers(2));
     const AttentionShape shape{1, 2, {0, 1}, 8, {}};
-    CHECK_NOTHROW(kernels.cached_attention_forward(y, cache, qkv, shape, {3, 2}));
-    CHECK_THROWS_AS(kernels.cached_attention_forward(y, cache, qkv, shape, {4, 2}), Error);
+    CHECK_NOTHROW(kernels->cached_attention_forward(y, cache, qkv, shape, {3, 2}));
+    CHECK_THROWS_AS(kernels->cached_attention_forward(y, cache, qkv, shape, {4, 2}), Error);
   });
 }
 
@@ -362,7 +362,7 @@ TEST_CASE(
     for (const Mask& mask : {masks[0], masks[4]}) {
       const Case c{{3, T, {1, 1}, 16, mask}, T == 65 ? 0.3 : 0, 0, three_lengths(T)};
       INFO("T " << T << ", " << mask.text());
-      check_in(all_f32, *make_reference_kernels(), c);
+      check_in(all_f32, make_reference_kernels(), c);
       for (const Types& types : {all_f32, mixed})
         for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels, c); });
     }
@@ -380,7 +380,7 @@ TEST_CASE("every attention: with lengths of T it has the bits that it has withou
       }
   };
   for (const Types& types : {all_f32, mixed}) {
-    check_in(types, *make_reference_kernels());
+    check_in(types, make_reference_kernels());
     for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels); });
   }
 }

@@ -34,10 +34,11 @@ TEST_CASE("make_cuda_kernels: takes gpu_workspace_bytes as workspace and gives t
   const std::unique_ptr<Stream> stream = test_gpu()->make_stream();
   for (CarriedKernels::Make* make : all_families) {
     MemoryLedger ledger;
-    std::unique_ptr<Kernels> kernels = make({test_gpu(), &ledger}, *stream);
-    CHECK(ledger.current(Tier::device)[Category::workspace] == gpu_workspace_bytes);
-    CHECK(ledger.current(Tier::device).total() == gpu_workspace_bytes);
-    kernels.reset();
+    {
+      const Kernels kernels = make({test_gpu(), &ledger}, *stream);
+      CHECK(ledger.current(Tier::device)[Category::workspace] == gpu_workspace_bytes);
+      CHECK(ledger.current(Tier::device).total() == gpu_workspace_bytes);
+    }
     CHECK(ledger.current(Tier::device).total() == 0);
   }
 }
@@ -48,10 +49,10 @@ TEST_CASE("cuda kernels: tensors of f64 are refused before anything is touched")
   for (CarriedKernels::Make* make : all_families) {
     Laboratory lab(std::make_unique<CarriedKernels>(make, Surroundings::nothing));
     const Tensor x = lab.filled(DType::f64, {6}, 1), before = lab.copied(x);
-    CHECK_THROWS_AS(lab.kernels().add(x, lab.filled(DType::f64, {6}, 2)), Error);
-    CHECK_THROWS_AS(lab.kernels().maximum(x, lab.filled(DType::f64, {6}, 2)), Error);
-    CHECK_THROWS_AS(lab.kernels().squared_norm(x), Error);
-    CHECK_THROWS_AS(lab.kernels().gelu_backward(x, x, x), Error);
+    CHECK_THROWS_AS(lab.kernels()->add(x, lab.filled(DType::f64, {6}, 2)), Error);
+    CHECK_THROWS_AS(lab.kernels()->maximum(x, lab.filled(DType::f64, {6}, 2)), Error);
+    CHECK_THROWS_AS(lab.kernels()->squared_norm(x), Error);
+    CHECK_THROWS_AS(lab.kernels()->gelu_backward(x, x, x), Error);
     CHECK(different_bits(x, before) == 0);
   }
 }
@@ -64,7 +65,7 @@ TEST_CASE("cuda kernels: run in the order of their stream's work")
   MemoryLedger ledger;
   const DeviceMemory gpu{test_gpu(), &ledger}, pinned{&test_gpu()->host_memory(), &ledger, Tier::host};
   for (CarriedKernels::Make* make : all_families) {
-    const std::unique_ptr<Kernels> kernels = make(gpu, *stream);
+    const Kernels kernels = make(gpu, *stream);
     const Buffer here(pinned, Category::staging, DType::f32, {n}, "test data");
     const Buffer there(gpu, Category::workspace, DType::f32, {n}, "test data");
     for (float& value : here.tensor().span<float>()) value = 1.5f;
@@ -88,7 +89,7 @@ TEST_CASE("make_cuda_tf32_kernels: factors of f32 are rounded to 10 bits, those 
     const Tensor a = exact.filled(type, {n, n}, 1), b = exact.filled(type, {n, n}, 2);
     const Tensor wanted = exact.zeros(DType::f32, {n, n}), found = exact.zeros(DType::f32, {n, n});
     const auto multiply = [&](const Kernels& kernels, const Tensor& out) {
-      kernels.matmul(Matrix::of(out, n), Matrix::of(a, n), Matrix::of(b, n), SumOrder::sequential(n));
+      kernels->matmul(Matrix::of(out, n), Matrix::of(a, n), Matrix::of(b, n), SumOrder::sequential(n));
     };
     multiply(exact.kernels(), wanted);
     multiply(rounding.kernels(), found);
@@ -106,7 +107,7 @@ TEST_CASE("cuda kernels: two products that differ in nothing but their addresses
   const std::unique_ptr<Stream> stream = test_gpu()->make_stream();
   MemoryLedger ledger;
   const DeviceMemory gpu{test_gpu(), &ledger};
-  const std::unique_ptr<Kernels> kernels = make_cuda_kernels(gpu, *stream);
+  const Kernels kernels = make_cuda_kernels(gpu, *stream);
   std::vector<float> biases(2 * far), ones(n * n, 1);
   for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = static_cast<float>(i);
   const Buffer bias(gpu, Category::workspace, DType::f32, {2 * far}, "test data");
@@ -128,7 +129,7 @@ TEST_CASE("cuda kernels: logits of -infinity add nothing to a sum, though a thre
 {
   if (test_gpu() == nullptr) return;
   constexpr std::int64_t V = 4096, largest = 5;
-  const CarriedKernels kernels(make_cuda_kernels, Surroundings::nothing);
+  const Kernels kernels(std::make_unique<CarriedKernels>(make_cuda_kernels, Surroundings::nothing));
   for (const DType type : {DType::f32, DType::bf16}) {
     Laboratory lab;
     std::vector<double> values(V, -std::numeric_limits<double>::infinity());
@@ -136,8 +137,8 @@ TEST_CASE("cuda kernels: logits of -infinity add nothing to a sum, though a thre
     const Tensor logits = lab.zeros(type, {1, V}), targets = lab.zeros(DType::i32, {1});
     assign(logits, values);
     const Tensor maximum = lab.zeros(DType::f32, {1}), sum = lab.zeros(DType::f32, {1});
-    kernels.row_statistics(maximum, sum, lab.zeros(DType::f32, {1}), logits, targets, {0, V},
-                           SumOrder::split(V, 8));
+    kernels->row_statistics(maximum, sum, lab.zeros(DType::f32, {1}), logits, targets, {0, V},
+                            SumOrder::split(V, 8));
     CHECK(values_of(maximum) == std::vector<double>{2});
     CHECK(values_of(sum) == std::vector<double>{1});
   }
@@ -146,13 +147,13 @@ TEST_CASE("cuda kernels: logits of -infinity add nothing to a sum, though a thre
 TEST_CASE("cuda kernels: a product of no terms is the bias, or leaves the accumulated value unchanged")
 {
   if (test_gpu() == nullptr) return;
-  const CarriedKernels kernels(make_cuda_kernels, Surroundings::nothing);
+  const Kernels kernels(std::make_unique<CarriedKernels>(make_cuda_kernels, Surroundings::nothing));
   for (const DType type : {DType::f32, DType::bf16}) {
     Laboratory lab;
     const Tensor out = lab.filled(type, {3, 9}, 1), before = lab.copied(out), bias = lab.filled(type, {9}, 2);
     const Tensor a(out.raw(), type, {3, 0}), b(out.raw(), type, {0, 9});
     const auto multiply = [&](const Tensor& shift, bool accumulate) {
-      kernels.matmul(Matrix::of(out, 3), {a, 3, 0, 1}, {b, 0, 9, 9}, SumOrder::sequential(0), shift, accumulate);
+      kernels->matmul(Matrix::of(out, 3), {a, 3, 0, 1}, {b, 0, 9, 9}, SumOrder::sequential(0), shift, accumulate);
     };
     multiply({}, true);
     CHECK(different_bits(out, before) == 0);

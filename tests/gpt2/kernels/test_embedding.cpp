@@ -33,15 +33,15 @@ TEST_CASE("token_forward: copies the rows of the tokens; parts give zeros elsewh
       const std::int64_t R = s.B * s.T;
       const Tensor wte = lab.filled(DType::f32, {V, s.C}, 1), tokens = tokens_of(lab, R);
       const Tensor y = lab.filled(DType::f32, {R, s.C}, 2);
-      lab.kernels().token_forward(y, wte, tokens, {0, V});
+      lab.kernels()->token_forward(y, wte, tokens, {0, V});
       for (std::int64_t r = 0; r < R; ++r)
         REQUIRE(different_bits(y.slice({r * s.C, s.C}), wte.slice({tokens.data<std::int32_t>()[r] * s.C, s.C})) ==
                 0);
 
       const Tensor sum = lab.zeros(DType::f32, {R, s.C}), part = lab.zeros(DType::f32, {R, s.C});
       for (const Range entries : {Range{0, 4}, Range{4, 7}}) {
-        lab.kernels().token_forward(part, wte.slice({entries.first * s.C, entries.count * s.C}), tokens, entries);
-        lab.kernels().add(sum, part);
+        lab.kernels()->token_forward(part, wte.slice({entries.first * s.C, entries.count * s.C}), tokens, entries);
+        lab.kernels()->add(sum, part);
       }
       CHECK(different_bits(sum, y) == 0);
     }
@@ -57,11 +57,11 @@ TEST_CASE("token_backward: adds the gradient that central differences give, also
       const Tensor dy = lab.filled(DType::f64, {R, s.C}, 2), y = lab.zeros(DType::f64, {R, s.C});
       const Tensor dwte = lab.filled(DType::f64, wte.shape(), 3);
       std::vector<double> expected = central_differences(wte, [&] {
-        lab.kernels().token_forward(y, wte, tokens, entries);
+        lab.kernels()->token_forward(y, wte, tokens, entries);
         return inner_product(dy, y);
       });
       for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += values_of(dwte)[i];
-      lab.kernels().token_backward(dwte, dy, tokens, entries, SumOrder::batch(s.B, s.T));
+      lab.kernels()->token_backward(dwte, dy, tokens, entries, SumOrder::batch(s.B, s.T));
       CHECK(relative_error(dwte, expected) < difference_tolerance);
     }
 }
@@ -76,7 +76,7 @@ TEST_CASE("position_forward: x is mask (y + wpe[position]), whichever tokens the
       const Tensor wpe = lab.filled(DType::f64, {context, s.C}, 1),
                    y = lab.filled(DType::f64, {rows.count(), s.C}, 2);
       const Tensor mask = lab.filled(DType::f64, y.shape(), 1, 0, 1), x = lab.zeros(DType::f64, y.shape());
-      lab.kernels().dropout(mask, mask, dropout);
+      lab.kernels()->dropout(mask, mask, dropout);
       std::vector<double> expected = values_of(y);
       for (std::int64_t r = 0; r < rows.count(); ++r)
         for (std::int64_t c = 0; c < s.C; ++c) {
@@ -84,9 +84,9 @@ TEST_CASE("position_forward: x is mask (y + wpe[position]), whichever tokens the
           expected[i] += wpe.data<double>()[(rows.tokens.first + r % s.T) * s.C + c];
           expected[i] *= mask.data<double>()[i];
         }
-      lab.kernels().position_forward(x, y, wpe, rows, dropout);
+      lab.kernels()->position_forward(x, y, wpe, rows, dropout);
       CHECK(relative_error(x, expected) == 0);
-      lab.kernels().position_forward(y, y, wpe, rows, dropout);
+      lab.kernels()->position_forward(y, y, wpe, rows, dropout);
       CHECK(different_bits(x, y) == 0);
     }
 }
@@ -102,12 +102,12 @@ TEST_CASE("position_backward: adds the gradient that central differences give")
     const Tensor x = lab.zeros(DType::f64, y.shape()), dx = lab.filled(DType::f64, y.shape(), 3);
     const Tensor dwpe = lab.filled(DType::f64, wpe.shape(), 4);
     std::vector<double> expected = central_differences(wpe, [&] {
-      lab.kernels().position_forward(x, y, wpe, rows, dropout);
+      lab.kernels()->position_forward(x, y, wpe, rows, dropout);
       return inner_product(dx, x);
     });
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += values_of(dwpe)[i];
-    lab.kernels().dropout(dx, dx, dropout);
-    lab.kernels().position_backward(dwpe, dx, rows);
+    lab.kernels()->dropout(dx, dx, dropout);
+    lab.kernels()->position_backward(dwpe, dx, rows);
     CHECK(relative_error(dwpe, expected) < difference_tolerance);
   }
 }
@@ -123,13 +123,13 @@ TEST_CASE("token_backward, position_backward: the halves of a batch add up to it
       const Range rows{sequences.first * T, sequences.count * T};
       const Tensor d = lab.zeros(DType::f32, {V + T, C});
       const Tensor part = dx.slice({rows.first * C, rows.count * C});
-      lab.kernels().token_backward(d.slice({0, V * C}), part, tokens.slice(rows), {0, V},
-                                   SumOrder::batch(sequences.count, T));
-      lab.kernels().position_backward(d.slice({V * C, T * C}), part, {sequences, {0, T}});
+      lab.kernels()->token_backward(d.slice({0, V * C}), part, tokens.slice(rows), {0, V},
+                                    SumOrder::batch(sequences.count, T));
+      lab.kernels()->position_backward(d.slice({V * C, T * C}), part, {sequences, {0, T}});
       return d;
     };
     const Tensor whole = gradients({0, B}), sum = gradients({0, B / 2});
-    lab.kernels().add(sum, gradients({B / 2, B / 2}));
+    lab.kernels()->add(sum, gradients({B / 2, B / 2}));
     CHECK(different_bits(sum, whole) == 0);
   }
 }
@@ -143,10 +143,10 @@ TEST_CASE("embedding: bf16 gives f32's results, rounded; gradients are summed in
   const Tensor tokens = tokens_of(lab, rows.count());
   const auto run = [&](const Tensor& wte, const Tensor& wpe, const Tensor& dx) {
     const Tensor x = lab.zeros(wte.type(), {rows.count(), s.C}), d = lab.zeros(DType::f32, {V + context, s.C});
-    lab.kernels().token_forward(x, wte, tokens, {0, V});
-    lab.kernels().position_forward(x, x, wpe, rows, dropout);
-    lab.kernels().token_backward(d.slice({0, V * s.C}), dx, tokens, {0, V}, SumOrder::batch(s.B, s.T));
-    lab.kernels().position_backward(d.slice({V * s.C, context * s.C}), dx, rows);
+    lab.kernels()->token_forward(x, wte, tokens, {0, V});
+    lab.kernels()->position_forward(x, x, wpe, rows, dropout);
+    lab.kernels()->token_backward(d.slice({0, V * s.C}), dx, tokens, {0, V}, SumOrder::batch(s.B, s.T));
+    lab.kernels()->position_backward(d.slice({V * s.C, context * s.C}), dx, rows);
     return std::pair{x, d};
   };
   const Tensor wte = lab.filled(DType::bf16, {V, s.C}, 1), wpe = lab.filled(DType::bf16, {context, s.C}, 2);

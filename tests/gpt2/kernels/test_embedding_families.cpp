@@ -28,7 +28,7 @@ Computation token_forward(const Size& s, Range vocabulary, const std::function<s
   return [=](Data& data, const Kernels& kernels) {
     const std::int64_t R = s.B * s.T;
     const Tensor y = data.output({R, s.C});
-    kernels.token_forward(y, data.input({vocabulary.count, s.C}, numbers(1)), data.integers(R, token), vocabulary);
+    kernels->token_forward(y, data.input({vocabulary.count, s.C}, numbers(1)), data.integers(R, token), vocabulary);
     return std::vector<Output>{{"y", y, s.C}};
   };
 }
@@ -38,8 +38,8 @@ Computation token_backward(const Size& s, Range vocabulary, const std::function<
   return [=](Data& data, const Kernels& kernels) {
     const std::int64_t R = s.B * s.T;
     const Tensor dwte = data.updated({vocabulary.count, s.C}, numbers(2), Role::gradient);
-    kernels.token_backward(dwte, data.input({R, s.C}, numbers(3)), data.integers(R, token), vocabulary,
-                           SumOrder::batch(s.B, s.T));
+    kernels->token_backward(dwte, data.input({R, s.C}, numbers(3)), data.integers(R, token), vocabulary,
+                            SumOrder::batch(s.B, s.T));
     return std::vector<Output>{{"dwte", dwte, s.C}};
   };
 }
@@ -86,9 +86,9 @@ TEST_CASE("every position_forward: is the reference's, with the same mask, also 
         check_against_reference([&](Data& data, const Kernels& kernels) {
           const Shape shape{rows.count(), s.C};
           const Tensor x = in_place ? data.updated(shape, numbers(1)) : data.output(shape);
-          kernels.position_forward(x, in_place ? x : data.input(shape, numbers(1)),
-                                   data.input({s.T + 9, s.C}, numbers(2)), rows,
-                                   {rate, 5, 3, 0, Purpose::embedding_dropout, rows});
+          kernels->position_forward(x, in_place ? x : data.input(shape, numbers(1)),
+                                    data.input({s.T + 9, s.C}, numbers(2)), rows,
+                                    {rate, 5, 3, 0, Purpose::embedding_dropout, rows});
           return std::vector<Output>{{"x", x, 1}};
         });
       }
@@ -100,7 +100,7 @@ TEST_CASE("every position_backward: adds the reference's sum over sequences, to 
     INFO("B " << s.B << ", T " << s.T << ", C " << s.C);
     check_against_reference([&](Data& data, const Kernels& kernels) {
       const Tensor dwpe = data.updated({s.T + 9, s.C}, numbers(1), Role::gradient);
-      kernels.position_backward(dwpe, data.input({s.B * s.T, s.C}, numbers(2)), {{2, s.B}, {4, s.T}});
+      kernels->position_backward(dwpe, data.input({s.B * s.T, s.C}, numbers(2)), {{2, s.B}, {4, s.T}});
       return std::vector<Output>{{"dwpe", dwpe, s.C}};
     });
   }

@@ -22,8 +22,8 @@ Computation route(const Case& c)
 {
   return [c](Data& data, const Kernels& kernels) {
     const Tensor p = data.output({c.rows(), c.E}, Role::sum), weights = data.output({c.rows(), c.k}, Role::sum);
-    kernels.route(p, data.integer_output({c.rows(), c.k}), weights,
-                  data.input({c.rows(), c.E}, numbers(1, 2), Role::sum));
+    kernels->route(p, data.integer_output({c.rows(), c.k}), weights,
+                   data.input({c.rows(), c.E}, numbers(1, 2), Role::sum));
     return std::vector<Output>{{"probabilities", p, c.E}, {"weights", weights, c.k}};
   };
 }
@@ -39,10 +39,10 @@ Computation route_backward(const Case& c)
 {
   return [c, truth = Truth(route(c))](Data& data, const Kernels& kernels) mutable {
     const Tensor dlogits = data.output({c.rows(), c.E});
-    kernels.route_backward(dlogits, data.input({c.rows(), c.k}, numbers(2), Role::sum),
-                           data.input({c.rows(), c.E}, truth(data, 0), Role::sum), choices_of(data, c),
-                           data.input({c.rows(), c.k}, truth(data, 1), Role::sum),
-                           data.input({c.B, c.E}, numbers(3, 0.1), Role::sum));
+    kernels->route_backward(dlogits, data.input({c.rows(), c.k}, numbers(2), Role::sum),
+                            data.input({c.rows(), c.E}, truth(data, 0), Role::sum), choices_of(data, c),
+                            data.input({c.rows(), c.k}, truth(data, 1), Role::sum),
+                            data.input({c.B, c.E}, numbers(3, 0.1), Role::sum));
     return std::vector<Output>{{"dlogits", dlogits, c.E}};
   };
 }
@@ -62,10 +62,10 @@ Computation rows_there_and_back(const Case& c)
     const std::int64_t all = c.rows() * c.k;
     const Tensor places = places_of(data, c), weights = data.input({c.rows(), c.k}, numbers(4), Role::sum);
     const Tensor rows = data.updated({all, c.C}, numbers(5)), y = data.output({c.rows(), c.C});
-    kernels.scatter_rows(rows, data.input({c.rows(), c.C}, numbers(6)), places);
-    kernels.combine_rows(y, rows, places, weights);
+    kernels->scatter_rows(rows, data.input({c.rows(), c.C}, numbers(6)), places);
+    kernels->combine_rows(y, rows, places, weights);
     const Tensor sum = data.output({c.rows(), c.C});
-    kernels.combine_rows(sum, rows, places, {});
+    kernels->combine_rows(sum, rows, places, {});
     return std::vector<Output>{{"rows", rows, c.C}, {"y", y, c.C}, {"sum", sum, c.C}};
   };
 }
@@ -75,9 +75,9 @@ Computation combine_backward(const Case& c)
   return [c](Data& data, const Kernels& kernels) {
     const std::int64_t all = c.rows() * c.k;
     const Tensor drows = data.updated({all, c.C}, numbers(7)), dweights = data.output({c.rows(), c.k}, Role::sum);
-    kernels.combine_rows_backward(drows, dweights, data.input({c.rows(), c.C}, numbers(8)),
-                                  data.input({all, c.C}, numbers(5)), places_of(data, c),
-                                  data.input({c.rows(), c.k}, numbers(4), Role::sum));
+    kernels->combine_rows_backward(drows, dweights, data.input({c.rows(), c.C}, numbers(8)),
+                                   data.input({all, c.C}, numbers(5)), places_of(data, c),
+                                   data.input({c.rows(), c.k}, numbers(4), Role::sum));
     return std::vector<Output>{{"drows", drows, c.C}, {"dweights", dweights, c.k}};
   };
 }
@@ -99,8 +99,8 @@ TEST_CASE("every router: of equally probable experts the one with the smaller nu
     Data data;
     const Tensor choices = data.integer_output({2, 3});
     const std::vector<double> logits{1, 2, 2, 2, 0, 0, 0, 0};
-    kernels.route(data.output({2, 4}, Role::sum), choices, data.output({2, 3}, Role::sum),
-                  data.input({2, 4}, elements_of(logits), Role::sum));
+    kernels->route(data.output({2, 4}, Role::sum), choices, data.output({2, 3}, Role::sum),
+                   data.input({2, 4}, elements_of(logits), Role::sum));
     const std::int32_t* const found = choices.data<std::int32_t>();
     CHECK(std::vector(found, found + 6) == std::vector<std::int32_t>{1, 2, 3, 0, 1, 2});
   });

@@ -28,7 +28,7 @@ TEST_CASE("bias_gelu_forward: leaves x + bias in x and its GELU in y")
       shifted[i] += values_of(bias)[i % static_cast<std::size_t>(n)];
       expected.push_back(plain_gelu(shifted[i]));
     }
-    lab.kernels().bias_gelu_forward(y, x, bias);
+    lab.kernels()->bias_gelu_forward(y, x, bias);
     CHECK(relative_error(x, shifted) == 0);
     CHECK(relative_error(y, expected) < 1e-14);  // f64, the same formula
   }
@@ -39,7 +39,7 @@ TEST_CASE("bias_gelu_forward: has the figures of the exact GELU x P(X < x) withi
   Laboratory lab;
   const Tensor x = lab.zeros(DType::f64, {1, 5}), y = lab.zeros(DType::f64, {1, 5});
   assign(x, std::vector<double>{-2, -1, 0, 1, 2});
-  lab.kernels().bias_gelu_forward(y, x, lab.zeros(DType::f64, {5}));
+  lab.kernels()->bias_gelu_forward(y, x, lab.zeros(DType::f64, {5}));
   // x times the normal distribution function, whose values 0.0228, 0.1587, 0.5, 0.8413, 0.9772 every table has
   const std::vector<double> exact{-0.0455, -0.1587, 0, 0.8413, 1.9545};
   for (std::size_t i = 0; i < 5; ++i) CHECK(values_of(y)[i] == Approx(exact[i]).margin(1e-3));
@@ -54,20 +54,20 @@ TEST_CASE("gelu_backward: is the gradient that central differences give, also in
     const Tensor inner = lab.zeros(DType::f64, {R, n});
     const auto objective = [&] {
       lab.stream().copy(inner, x);
-      lab.kernels().bias_gelu_forward(y, inner, bias);
+      lab.kernels()->bias_gelu_forward(y, inner, bias);
       return inner_product(dy, y);
     };
     const std::vector<double> expected = central_differences(x, objective);
     objective();
     const Tensor dx = lab.filled(DType::f64, {R, n}, 4);
-    lab.kernels().gelu_backward(dx, dy, inner);
+    lab.kernels()->gelu_backward(dx, dy, inner);
     CHECK(relative_error(dx, expected) < difference_tolerance);
-    lab.kernels().gelu_backward(dy, dy, inner);
+    lab.kernels()->gelu_backward(dy, dy, inner);
     CHECK(different_bits(dy, dx) == 0);
 
     // the bias is added to x, so its gradient is the sum over rows
     const Tensor dbias = lab.zeros(DType::f64, {n});
-    lab.kernels().bias_backward(dbias, dx, SumOrder::batch(R, 1));
+    lab.kernels()->bias_backward(dbias, dx, SumOrder::batch(R, 1));
     lab.stream().copy(dy, lab.filled(DType::f64, {R, n}, 3));
     CHECK(relative_error(dbias, central_differences(bias, objective)) < difference_tolerance);
   }
@@ -82,10 +82,10 @@ TEST_CASE("gelu: bf16 gives f32's results, rounded")
   const Tensor y = lab.zeros(DType::bf16, {R, n}), dx = lab.zeros(DType::bf16, {R, n});
   const Tensor wide_x = lab.converted(x, DType::f32), wide_y = lab.zeros(DType::f32, {R, n});
   const Tensor wide_dx = lab.zeros(DType::f32, {R, n});
-  lab.kernels().bias_gelu_forward(y, x, bias);
-  lab.kernels().bias_gelu_forward(wide_y, wide_x, lab.converted(bias, DType::f32));
-  lab.kernels().gelu_backward(dx, dy, x);
-  lab.kernels().gelu_backward(wide_dx, lab.converted(dy, DType::f32), wide_x);
+  lab.kernels()->bias_gelu_forward(y, x, bias);
+  lab.kernels()->bias_gelu_forward(wide_y, wide_x, lab.converted(bias, DType::f32));
+  lab.kernels()->gelu_backward(dx, dy, x);
+  lab.kernels()->gelu_backward(wide_dx, lab.converted(dy, DType::f32), wide_x);
   CHECK(relative_error(x, wide_x) < bf16_rounding);
   // x + bias is rounded, then the result; GELU makes the first error at most 1.13 times as large.
   CHECK(relative_error(y, wide_y) < 2.2 * bf16_rounding);
@@ -103,16 +103,16 @@ TEST_CASE("tanh: y is that of a plain loop and dx is what central differences gi
   for (const double value : values_of(x))
     expected.push_back((std::exp(value) - std::exp(-value)) / (std::exp(value) + std::exp(-value)));
   const std::vector<double> gradient = central_differences(x, [&] {
-    lab.kernels().tanh_forward(y, x);
+    lab.kernels()->tanh_forward(y, x);
     return inner_product(dy, y);
   });
-  lab.kernels().tanh_forward(y, x);
+  lab.kernels()->tanh_forward(y, x);
   CHECK(relative_error(y, expected) < 1e-14);  // f64, another formula
-  lab.kernels().tanh_backward(dx, dy, y);
+  lab.kernels()->tanh_backward(dx, dy, y);
   CHECK(relative_error(dx, gradient) < difference_tolerance);
-  lab.kernels().tanh_backward(dy, dy, y);
+  lab.kernels()->tanh_backward(dy, dy, y);
   CHECK(different_bits(dy, dx) == 0);
-  lab.kernels().tanh_forward(x, x);
+  lab.kernels()->tanh_forward(x, x);
   CHECK(different_bits(x, y) == 0);
 }
 
@@ -123,10 +123,10 @@ TEST_CASE("tanh: bf16 gives f32's results, rounded")
   const Tensor x = lab.filled(DType::bf16, {n}, 1, 3), dy = lab.filled(DType::bf16, {n}, 2);
   const Tensor y = lab.zeros(DType::bf16, {n}), dx = lab.zeros(DType::bf16, {n});
   const Tensor wide_y = lab.zeros(DType::f32, {n}), wide_dx = lab.zeros(DType::f32, {n});
-  lab.kernels().tanh_forward(y, x);
-  lab.kernels().tanh_forward(wide_y, lab.converted(x, DType::f32));
-  lab.kernels().tanh_backward(dx, dy, y);
-  lab.kernels().tanh_backward(wide_dx, lab.converted(dy, DType::f32), lab.converted(y, DType::f32));
+  lab.kernels()->tanh_forward(y, x);
+  lab.kernels()->tanh_forward(wide_y, lab.converted(x, DType::f32));
+  lab.kernels()->tanh_backward(dx, dy, y);
+  lab.kernels()->tanh_backward(wide_dx, lab.converted(dy, DType::f32), lab.converted(y, DType::f32));
   CHECK(different_bits(y, lab.converted(wide_y, DType::bf16)) == 0);
   CHECK(different_bits(dx, lab.converted(wide_dx, DType::bf16)) == 0);
 }

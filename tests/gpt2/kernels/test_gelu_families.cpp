@@ -20,7 +20,7 @@ Computation forward(const Size& s, const Values& x)
 {
   return [=](Data& data, const Kernels& kernels) {
     const Tensor y = data.output({s.R, s.n}), inner = data.updated({s.R, s.n}, x);
-    kernels.bias_gelu_forward(y, inner, data.input({s.n}, [=](std::int64_t j) { return 0.5 * x(j); }));
+    kernels->bias_gelu_forward(y, inner, data.input({s.n}, [=](std::int64_t j) { return 0.5 * x(j); }));
     return std::vector<Output>{{"y", y, 1}, {"x", inner, 1}};
   };
 }
@@ -30,7 +30,7 @@ Computation backward(const Size& s, const Values& x, bool in_place)
   return [=](Data& data, const Kernels& kernels) {
     const Tensor dx = in_place ? data.updated({s.R, s.n}, numbers(3)) : data.output({s.R, s.n});
     const Tensor dy = in_place ? dx : data.input({s.R, s.n}, numbers(3));
-    kernels.gelu_backward(dx, dy, data.input({s.R, s.n}, x));
+    kernels->gelu_backward(dx, dy, data.input({s.R, s.n}, x));
     return std::vector<Output>{{"dx", dx, 1}};
   };
 }
@@ -80,8 +80,8 @@ TEST_CASE("every gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
   for_each_family([&](const Kernels& kernels) {
     Data data;
     const Tensor y = data.output({1, n}), x = data.updated({1, n}, large), dx = data.output({1, n});
-    kernels.bias_gelu_forward(y, x, data.input({n}, numbers(2, 0)));
-    kernels.gelu_backward(dx, data.input({1, n}, numbers(3, 0, 1)), x);
+    kernels->bias_gelu_forward(y, x, data.input({n}, numbers(2, 0)));
+    kernels->gelu_backward(dx, data.input({1, n}, numbers(3, 0, 1)), x);
     for (std::int64_t i = 0; i < n; ++i) {
       const double above = i % 2 == 0 ? 1 : 0;
       CHECK(y.data<float>()[i] == Approx(above * large(i)).epsilon(1e-6).margin(1e-20));
@@ -103,8 +103,8 @@ TEST_CASE("every gelu: after a product, in one call or in two")
         [=](Data& data, const Kernels& kernels) {
           const Tensor y = data.output({s.m, s.n}), x = data.output({s.m, s.n});
           const Tensor a = data.input({s.m, s.k}, numbers(1)), b = data.input({s.k, s.n}, numbers(2));
-          kernels.matmul_gelu_forward(y, Matrix::of(x, s.m), Matrix::of(a, s.m), Matrix::of(b, s.k), order,
-                                      data.input({s.n}, numbers(3, 2)));
+          kernels->matmul_gelu_forward(y, Matrix::of(x, s.m), Matrix::of(a, s.m), Matrix::of(b, s.k), order,
+                                       data.input({s.n}, numbers(3, 2)));
           return std::vector<Output>{{"y", y, s.n}, {"x", x, s.n}};
         },
         {});
@@ -112,8 +112,8 @@ TEST_CASE("every gelu: after a product, in one call or in two")
         [=](Data& data, const Kernels& kernels) {
           const Tensor dx = data.output({s.m, s.n}), dy = data.input({s.m, s.k}, numbers(4));
           const Tensor b = data.input({s.n, s.k}, numbers(2));
-          kernels.matmul_gelu_backward(Matrix::of(dx, s.m), Matrix::of(dy, s.m), Matrix::of(b, s.n).transposed(),
-                                       order, data.input({s.m, s.n}, numbers(5, 3)));
+          kernels->matmul_gelu_backward(Matrix::of(dx, s.m), Matrix::of(dy, s.m), Matrix::of(b, s.n).transposed(),
+                                        order, data.input({s.m, s.n}, numbers(5, 3)));
           return std::vector<Output>{{"dx", dx, s.n}};
         },
         {});
@@ -125,15 +125,15 @@ TEST_CASE("every tanh: is the reference's in all sizes and ranges, also in place
   const auto forward_of = [](std::int64_t n, const Values& x, bool in_place) {
     return [=](Data& data, const Kernels& kernels) {
       const Tensor y = in_place ? data.updated({n}, x) : data.output({n});
-      kernels.tanh_forward(y, in_place ? y : data.input({n}, x));
+      kernels->tanh_forward(y, in_place ? y : data.input({n}, x));
       return std::vector<Output>{{"y", y, 1}};
     };
   };
   const auto backward_of = [](std::int64_t n, const Values& x, bool in_place) {
     return [=](Data& data, const Kernels& kernels) {
       const Tensor dx = in_place ? data.updated({n}, numbers(3)) : data.output({n});
-      kernels.tanh_backward(dx, in_place ? dx : data.input({n}, numbers(3)),
-                            data.input({n}, [=](std::int64_t i) { return std::tanh(x(i)); }));
+      kernels->tanh_backward(dx, in_place ? dx : data.input({n}, numbers(3)),
+                             data.input({n}, [=](std::int64_t i) { return std::tanh(x(i)); }));
       return std::vector<Output>{{"dx", dx, 1}};
     };
   };

@@ -27,13 +27,13 @@ struct Loss {
   }
   double forward() const
   {
-    lab.kernels().row_maximum(maximum, logits, V);
-    lab.kernels().row_sum(sum, target_logit, logits, maximum, targets, {0, V}, SumOrder::split(padded, 8));
-    return lab.kernels().loss_sum(sum, maximum, target_logit, targets).value();
+    lab.kernels()->row_maximum(maximum, logits, V);
+    lab.kernels()->row_sum(sum, target_logit, logits, maximum, targets, {0, V}, SumOrder::split(padded, 8));
+    return lab.kernels()->loss_sum(sum, maximum, target_logit, targets).value();
   }
   void backward(double weight = 1) const
   {
-    lab.kernels().loss_backward(logits, maximum, sum, targets, {0, V}, weight);
+    lab.kernels()->loss_backward(logits, maximum, sum, targets, {0, V}, weight);
   }
 
   Laboratory& lab;
@@ -89,7 +89,7 @@ TEST_CASE("loss_sum: large logits neither overflow nor vanish")
     // 3000 takes 12 of the 24 bits of each logit: 2.4e-4 is left, in each of 6 rows.
     CHECK(loss.forward() == Approx(small.forward()).margin(6 * 2.4e-4));
     loss.backward();
-    CHECK_FALSE(lab.kernels().first_not_finite(loss.logits));
+    CHECK_FALSE(lab.kernels()->first_not_finite(loss.logits));
   }
 }
 
@@ -140,7 +140,7 @@ void check_parts(Laboratory& lab, int n)
     for (std::int64_t r = 0; r < R; ++r)
       lab.stream().copy(parts.back().logits.slice({r * stored, stored}),
                         whole.logits.slice({r * padded + part * stored, stored}));
-    lab.kernels().row_maximum(parts.back().maximum, parts.back().logits, entries.back().count);
+    lab.kernels()->row_maximum(parts.back().maximum, parts.back().logits, entries.back().count);
   }
   whole.forward();
   for (std::int64_t r = 0; r < R; ++r) {
@@ -151,12 +151,12 @@ void check_parts(Laboratory& lab, int n)
   CHECK(different_bits(parts[0].maximum, whole.maximum) == 0);
 
   for (std::size_t i = 0; i < parts.size(); ++i)
-    lab.kernels().row_sum(parts[i].sum, parts[i].target_logit, parts[i].logits, parts[i].maximum, whole.targets,
-                          entries[i], SumOrder::split(stored, leaves_of({0, n})));
+    lab.kernels()->row_sum(parts[i].sum, parts[i].target_logit, parts[i].logits, parts[i].maximum, whole.targets,
+                           entries[i], SumOrder::split(stored, leaves_of({0, n})));
   for (std::size_t distance = 1; distance < parts.size(); distance *= 2)
     for (std::size_t i = 0; i < parts.size(); i += 2 * distance) {
-      lab.kernels().add(parts[i].sum, parts[i + distance].sum);
-      lab.kernels().add(parts[i].target_logit, parts[i + distance].target_logit);
+      lab.kernels()->add(parts[i].sum, parts[i + distance].sum);
+      lab.kernels()->add(parts[i].target_logit, parts[i + distance].target_logit);
     }
   CHECK(different_bits(parts[0].sum, whole.sum) == 0);
   CHECK(different_bits(parts[0].target_logit, whole.target_logit) == 0);
@@ -164,7 +164,7 @@ void check_parts(Laboratory& lab, int n)
   whole.backward();
   std::int64_t different = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    lab.kernels().loss_backward(parts[i].logits, whole.maximum, whole.sum, whole.targets, entries[i]);
+    lab.kernels()->loss_backward(parts[i].logits, whole.maximum, whole.sum, whole.targets, entries[i]);
     for (std::int64_t r = 0; r < R; ++r)
       different += different_bits(parts[i].logits.slice({r * stored, stored}),
                                   whole.logits.slice({r * padded + static_cast<std::int64_t>(i) * stored, stored}));

@@ -58,10 +58,10 @@ Computation statistics(const Case& c, bool at_once)
     const Tensor target_logit = data.output({c.R}, Role::sum);
     const Tensor logits = data.input(c.shape(), padded(c)), targets = targets_of(data, c);
     if (at_once) {
-      kernels.row_statistics(maximum, sum, target_logit, logits, targets, c.entries, c.order());
+      kernels->row_statistics(maximum, sum, target_logit, logits, targets, c.entries, c.order());
     } else {
-      kernels.row_maximum(maximum, logits, c.entries.count);
-      kernels.row_sum(sum, target_logit, logits, maximum, targets, c.entries, c.order());
+      kernels->row_maximum(maximum, logits, c.entries.count);
+      kernels->row_sum(sum, target_logit, logits, maximum, targets, c.entries, c.order());
     }
     return std::vector<Output>{{"maximum", maximum, 1}, {"sum", sum, 1}, {"target_logit", target_logit, 1}};
   };
@@ -84,7 +84,7 @@ Computation loss(const Case& c)
 {
   return [c, s = Statistics(c)](Data& data, const Kernels& kernels) mutable {
     const ExactScalar nats =
-        kernels.loss_sum(s.sum(data), s.maximum(data), s.target_logit(data), targets_of(data, c));
+        kernels->loss_sum(s.sum(data), s.maximum(data), s.target_logit(data), targets_of(data, c));
     return std::vector<Output>{{"loss", data.scalar(nats.value()), 1}};
   };
 }
@@ -94,7 +94,7 @@ Computation backward(const Case& c, double weight = 1)
 {
   return [c, weight, s = Statistics(c)](Data& data, const Kernels& kernels) mutable {
     const Tensor logits = data.updated(c.shape(), padded(c));
-    kernels.loss_backward(logits, s.maximum(data), s.sum(data), targets_of(data, c), c.entries, weight);
+    kernels->loss_backward(logits, s.maximum(data), s.sum(data), targets_of(data, c), c.entries, weight);
     const Tensor others = data.output(c.shape());
     host_stream().copy(others, logits);
     for (std::int64_t r = 0; r < c.R; ++r)
@@ -173,9 +173,9 @@ TEST_CASE("every loss: a part of nothing but padding has the maximum -infinity, 
     const Tensor maximum = data.output({6}, Role::sum), sum = data.output({6}, Role::sum);
     const Tensor target_logit = data.output({6}, Role::sum), ones = data.input({6}, numbers(1, 0, 1), Role::sum);
     const Tensor logits = data.updated(c.shape(), padded(c));
-    kernels.row_maximum(maximum, logits, 0);
-    kernels.row_sum(sum, target_logit, logits, ones, targets_of(data, c), c.entries, c.order());
-    kernels.loss_backward(logits, ones, ones, targets_of(data, c), c.entries);
+    kernels->row_maximum(maximum, logits, 0);
+    kernels->row_sum(sum, target_logit, logits, ones, targets_of(data, c), c.entries, c.order());
+    kernels->loss_backward(logits, ones, ones, targets_of(data, c), c.entries);
     CHECK(values_of(maximum) == std::vector<double>(6, -std::numeric_limits<double>::infinity()));
     CHECK(values_of(sum) == std::vector<double>(6));
     CHECK(values_of(target_logit) == std::vector<double>(6));
@@ -227,9 +227,9 @@ TEST_CASE("every row_maximum: finds the largest logit wherever it stands")
           whole(1, V, [=](std::int64_t i) { return i == at ? -1.0 : -2.0 - static_cast<double>(i % 3); });
       REQUIRE(c.stored == stored);
       const Tensor logits = data.input(c.shape(), padded(c));
-      kernels.row_maximum(maximum, logits, V);
+      kernels->row_maximum(maximum, logits, V);
       CHECK(maximum.data<float>()[0] == -1);
-      kernels.row_statistics(maximum, sum, target_logit, logits, targets_of(data, c), c.entries, c.order());
+      kernels->row_statistics(maximum, sum, target_logit, logits, targets_of(data, c), c.entries, c.order());
       CHECK(maximum.data<float>()[0] == -1);
     }
   };

@@ -110,7 +110,7 @@ TEST_CASE("matmul: is the plain triple loop in every order, with transposed fact
         const Tensor out = lab.filled(DType::f64, {s.m, s.n}, 4);
         const std::vector<double> expected =
             plain_product(a, b, values_of(bias), accumulate ? values_of(out) : std::vector<double>());
-        lab.kernels().matmul(Matrix::of(out, s.m), a, b, order, bias, accumulate);
+        lab.kernels()->matmul(Matrix::of(out, s.m), a, b, order, bias, accumulate);
         CHECK(relative_error(out, expected) < 1e-13);  // f64, sums in another order
       }
 }
@@ -131,7 +131,7 @@ TEST_CASE("matmul: has the bits of plain_matmul() in every type, order and layou
             const Matrix b = matrix(lab, factors, s.k, s.n, variant / 2 == 1, 2);
             const Tensor bias = variant == 1 ? lab.filled(factors, {s.n}, 3) : Tensor();
             const Tensor out = lab.filled(sums, {s.m, s.n}, 4), plain = lab.copied(out);
-            lab.kernels().matmul(Matrix::of(out, s.m), a, b, order, bias, variant >= 2);
+            lab.kernels()->matmul(Matrix::of(out, s.m), a, b, order, bias, variant >= 2);
             plain_matmul(Matrix::of(plain, s.m), a, b, order, bias, variant >= 2);
             REQUIRE(different_bits(out, plain) == 0);
           }
@@ -146,22 +146,22 @@ TEST_CASE("matmul, bias_backward: dw, dx and dbias of y = x w + bias are those o
   const Tensor bias = lab.filled(DType::f64, {F}, 3), dy = lab.filled(DType::f64, {R, F}, 4, 1, 0.2);
   const Tensor y = lab.zeros(DType::f64, {R, F});
   const auto objective = [&] {
-    kernels.matmul(Matrix::of(y, R), Matrix::of(x, R), Matrix::of(w, C), SumOrder::sequential(C), bias);
+    kernels->matmul(Matrix::of(y, R), Matrix::of(x, R), Matrix::of(w, C), SumOrder::sequential(C), bias);
     return inner_product(dy, y);
   };
   const Tensor dx = lab.filled(DType::f64, {R, C}, 5), dw = lab.zeros(DType::f64, {C, F});
   const Tensor dbias = lab.zeros(DType::f64, {F});
-  kernels.matmul(Matrix::of(dw, C), Matrix::of(x, R).transposed(), Matrix::of(dy, R), SumOrder::batch(B, T), {},
-                 true);
-  kernels.matmul(Matrix::of(dx, R), Matrix::of(dy, R), Matrix::of(w, C).transposed(), SumOrder::split(F, 8, 3));
-  kernels.bias_backward(dbias, dy, SumOrder::batch(B, T));
+  kernels->matmul(Matrix::of(dw, C), Matrix::of(x, R).transposed(), Matrix::of(dy, R), SumOrder::batch(B, T), {},
+                  true);
+  kernels->matmul(Matrix::of(dx, R), Matrix::of(dy, R), Matrix::of(w, C).transposed(), SumOrder::split(F, 8, 3));
+  kernels->bias_backward(dbias, dy, SumOrder::batch(B, T));
   CHECK(relative_error(dw, central_differences(w, objective)) < difference_tolerance);
   CHECK(relative_error(dx, central_differences(x, objective)) < difference_tolerance);
   CHECK(relative_error(dbias, central_differences(bias, objective)) < difference_tolerance);
 
   const Tensor twice = lab.copied(dbias);
-  kernels.bias_backward(twice, dy, SumOrder::batch(B, T));
-  kernels.add(dbias, dbias);
+  kernels->bias_backward(twice, dy, SumOrder::batch(B, T));
+  kernels->add(dbias, dbias);
   CHECK(relative_error(twice, dbias) < 1e-15);  // it accumulates
 }
 
@@ -189,7 +189,7 @@ void check_parts(Laboratory& lab, std::int64_t sections, std::int64_t parts)
   const std::int64_t k = 48 * sections, mine = k / sections / parts;
   const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
   const Tensor whole = lab.zeros(DType::f32, {m, n});
-  lab.kernels().matmul(Matrix::of(whole, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::split(k, 8, sections));
+  lab.kernels()->matmul(Matrix::of(whole, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::split(k, 8, sections));
 
   std::vector<Tensor> sums;
   for (std::int64_t part = 0; part < parts; ++part) {
@@ -201,15 +201,15 @@ void check_parts(Laboratory& lab, std::int64_t sections, std::int64_t parts)
         lab.stream().copy(right.slice({to * n, n}), b.slice({from * n, n}));
       }
     sums.push_back(lab.zeros(DType::f32, {m, n}));
-    lab.kernels().matmul(Matrix::of(sums.back(), m), Matrix::of(left, m), Matrix::of(right, k / parts),
-                         SumOrder::split(k / parts, leaves_of({0, static_cast<int>(parts)}), sections));
+    lab.kernels()->matmul(Matrix::of(sums.back(), m), Matrix::of(left, m), Matrix::of(right, k / parts),
+                          SumOrder::split(k / parts, leaves_of({0, static_cast<int>(parts)}), sections));
   }
   for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
-    for (std::size_t i = 0; i < sums.size(); i += 2 * distance) lab.kernels().add(sums[i], sums[i + distance]);
+    for (std::size_t i = 0; i < sums.size(); i += 2 * distance) lab.kernels()->add(sums[i], sums[i + distance]);
   CHECK(different_bits(sums[0], whole) == 0);
 
   const Tensor other = lab.zeros(DType::f32, {m, n});  // the claim says something: another order has other bits
-  lab.kernels().matmul(Matrix::of(other, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
+  lab.kernels()->matmul(Matrix::of(other, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
   CHECK(different_bits(other, whole) > 0);
 }
 
@@ -236,10 +236,10 @@ TEST_CASE("matmul: bf16 factors are summed in f32; the result is rounded only wh
   const Tensor exact = lab.zeros(DType::f32, {m, n}), sums = lab.zeros(DType::f32, {m, n});
   const Tensor rounded = lab.zeros(DType::bf16, {m, n});
   const SumOrder order = SumOrder::split(k, 8);
-  lab.kernels().matmul(Matrix::of(exact, m), Matrix::of(wide_a, m), Matrix::of(wide_b, k), order,
-                       lab.converted(bias, DType::f32));
-  lab.kernels().matmul(Matrix::of(sums, m), Matrix::of(a, m), Matrix::of(b, k), order, bias);
-  lab.kernels().matmul(Matrix::of(rounded, m), Matrix::of(a, m), Matrix::of(b, k), order, bias);
+  lab.kernels()->matmul(Matrix::of(exact, m), Matrix::of(wide_a, m), Matrix::of(wide_b, k), order,
+                        lab.converted(bias, DType::f32));
+  lab.kernels()->matmul(Matrix::of(sums, m), Matrix::of(a, m), Matrix::of(b, k), order, bias);
+  lab.kernels()->matmul(Matrix::of(rounded, m), Matrix::of(a, m), Matrix::of(b, k), order, bias);
   CHECK(different_bits(sums, exact) == 0);
   CHECK(different_bits(rounded, lab.converted(exact, DType::bf16)) == 0);
 }
@@ -250,8 +250,8 @@ TEST_CASE("matmul: mismatched shapes are refused")
   const Tensor a = lab.zeros(DType::f32, {4, 6}), b = lab.zeros(DType::f32, {6, 5}),
                out = lab.zeros(DType::f32, {4, 5});
   const auto product = [&](std::int64_t rows, std::int64_t inner, std::int64_t terms) {
-    lab.kernels().matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner),
-                         SumOrder::sequential(terms));
+    lab.kernels()->matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner),
+                          SumOrder::sequential(terms));
   };
   CHECK_NOTHROW(product(4, 6, 6));
   CHECK_THROWS_AS(product(5, 6, 6), Error);

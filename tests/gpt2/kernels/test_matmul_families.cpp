@@ -43,8 +43,8 @@ Computation product(const Size& s, Place a, Place b, Use use, Role role = Role::
   return [=](Data& data, const Kernels& kernels) {
     const Tensor out = use.accumulate ? data.updated({s.m, s.n}, numbers(4), role) : data.output({s.m, s.n}, role);
     const Tensor bias = use.bias ? data.input({s.n}, numbers(3)) : Tensor();
-    kernels.matmul(Matrix::of(out, s.m), factor(data, s.m, s.k, a, 1), factor(data, s.k, s.n, b, 2),
-                   SumOrder::split(s.k, 8), bias, use.accumulate);
+    kernels->matmul(Matrix::of(out, s.m), factor(data, s.m, s.k, a, 1), factor(data, s.k, s.n, b, 2),
+                    SumOrder::split(s.k, 8), bias, use.accumulate);
     return std::vector<Output>{{"out", out, s.n}};
   };
 }
@@ -95,7 +95,7 @@ TEST_CASE("every matmul: mismatched shapes are refused")
     Data data;
     const Tensor a = data.input({4, 6}, numbers(1)), b = data.input({6, 5}, numbers(2)), out = data.output({4, 5});
     const auto multiply = [&](std::int64_t rows, std::int64_t inner) {
-      kernels.matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner), SumOrder::sequential(6));
+      kernels->matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner), SumOrder::sequential(6));
     };
     CHECK_NOTHROW(multiply(4, 6));
     CHECK_THROWS_AS(multiply(5, 6), Error);
@@ -112,7 +112,7 @@ TEST_CASE("every bias_backward: adds the reference's sum over rows")
     INFO(s.R << " rows of " << s.n);
     check_against_reference([&](Data& data, const Kernels& kernels) {
       const Tensor dbias = data.updated({s.n}, numbers(1), Role::gradient);
-      kernels.bias_backward(dbias, data.input({s.R, s.n}, numbers(2)), SumOrder::batch(1, s.R));
+      kernels->bias_backward(dbias, data.input({s.R, s.n}, numbers(2)), SumOrder::batch(1, s.R));
       return std::vector<Output>{{"dbias", dbias, 1}};
     });
   }

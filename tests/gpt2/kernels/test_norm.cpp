@@ -37,9 +37,9 @@ struct Norm {
   }
   void forward(double epsilon = norm_epsilon) const
   {
-    lab.kernels().norm_forward(y, mean, rstd, x, weight, bias, epsilon);
+    lab.kernels()->norm_forward(y, mean, rstd, x, weight, bias, epsilon);
   }
-  void backward() const { lab.kernels().norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); }
+  void backward() const { lab.kernels()->norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); }
 
   Laboratory& lab;
   SumOrder order;
@@ -142,13 +142,13 @@ TEST_CASE(
       const Shape shape{rows.count, C};
       dweights.push_back(lab.zeros(DType::f32, {C}));
       dbiases.push_back(lab.zeros(DType::f32, {C}));
-      lab.kernels().norm_backward(lab.zeros(DType::f32, shape), dweights.back(), dbiases.back(),
-                                  whole.dy.slice(elements).reshaped(shape), whole.x.slice(elements).reshaped(shape),
-                                  whole.mean.slice(rows), whole.rstd.slice(rows), whole.weight,
-                                  SumOrder::batch(B / 2, T));
+      lab.kernels()->norm_backward(lab.zeros(DType::f32, shape), dweights.back(), dbiases.back(),
+                                   whole.dy.slice(elements).reshaped(shape),
+                                   whole.x.slice(elements).reshaped(shape), whole.mean.slice(rows),
+                                   whole.rstd.slice(rows), whole.weight, SumOrder::batch(B / 2, T));
     }
-    lab.kernels().add(dweights[0], dweights[1]);
-    lab.kernels().add(dbiases[0], dbiases[1]);
+    lab.kernels()->add(dweights[0], dweights[1]);
+    lab.kernels()->add(dbiases[0], dbiases[1]);
     CHECK(different_bits(dweights[0], whole.dweight) == 0);
     CHECK(different_bits(dbiases[0], whole.dbias) == 0);
   }

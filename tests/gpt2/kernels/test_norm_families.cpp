@@ -21,8 +21,8 @@ Computation forward(const Case& c)
   return [c](Data& data, const Kernels& kernels) {
     const Tensor y = data.output({c.R, c.C}), mean = data.output({c.R}, Role::sum);
     const Tensor rstd = data.output({c.R}, Role::sum);
-    kernels.norm_forward(y, mean, rstd, data.input({c.R, c.C}, c.x), data.input({c.C}, numbers(2, 0.5, 1)),
-                         data.input({c.C}, numbers(3)), c.epsilon);
+    kernels->norm_forward(y, mean, rstd, data.input({c.R, c.C}, c.x), data.input({c.C}, numbers(2, 0.5, 1)),
+                          data.input({c.C}, numbers(3)), c.epsilon);
     return std::vector<Output>{{"y", y, c.C}, {"mean", mean, 1}, {"rstd", rstd, 1}};
   };
 }
@@ -34,10 +34,10 @@ Computation backward(const Case& c)
     const Tensor dx = data.updated({c.R, c.C}, numbers(5));
     const Tensor dweight = data.updated({c.C}, numbers(6), Role::gradient);
     const Tensor dbias = data.updated({c.C}, numbers(7), Role::gradient);
-    kernels.norm_backward(dx, dweight, dbias, data.input({c.R, c.C}, numbers(4, 1, 0.2)),
-                          data.input({c.R, c.C}, c.x), data.input({c.R}, truth(data, 1), Role::sum),
-                          data.input({c.R}, truth(data, 2), Role::sum), data.input({c.C}, numbers(2, 0.5, 1)),
-                          SumOrder::batch(1, c.R));
+    kernels->norm_backward(dx, dweight, dbias, data.input({c.R, c.C}, numbers(4, 1, 0.2)),
+                           data.input({c.R, c.C}, c.x), data.input({c.R}, truth(data, 1), Role::sum),
+                           data.input({c.R}, truth(data, 2), Role::sum), data.input({c.C}, numbers(2, 0.5, 1)),
+                           SumOrder::batch(1, c.R));
     return std::vector<Output>{{"dx", dx, c.C}, {"dweight", dweight, 1}, {"dbias", dbias, 1}};
   };
 }

@@ -37,7 +37,7 @@ std::vector<double> plain_mask(const Dropout& d, std::int64_t C)
 std::vector<double> drawn_mask(Laboratory& lab, const Dropout& dropout, std::int64_t C)
 {
   const Tensor ones = lab.filled(DType::f64, {dropout.rows.count(), C}, 1, 0, 1);
-  lab.kernels().dropout(ones, ones, dropout);
+  lab.kernels()->dropout(ones, ones, dropout);
   return values_of(ones);
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("residual_forward: out is x + mask (y + bias)")
       const Dropout dropout = dropout_of(rate, s);
       const Tensor x = lab.filled(DType::f64, shape, 1), y = lab.filled(DType::f64, shape, 2);
       const Tensor bias = lab.filled(DType::f64, {s.C}, 3), out = lab.filled(DType::f64, shape, 4);
-      lab.kernels().residual_forward(out, x, y, bias, dropout);
+      lab.kernels()->residual_forward(out, x, y, bias, dropout);
       const std::vector<double> mask = plain_mask(dropout, s.C), shift = values_of(bias), branch = values_of(y);
       std::vector<double> expected = values_of(x);
       for (std::size_t i = 0; i < expected.size(); ++i)
@@ -73,16 +73,16 @@ TEST_CASE("dropout, bias_backward: are the gradients that central differences gi
       const Tensor dx = lab.filled(DType::f64, shape, 4), dy = lab.filled(DType::f64, shape, 5);
       const Tensor dbias = lab.zeros(DType::f64, {s.C});
       const auto objective = [&] {
-        lab.kernels().residual_forward(out, x, y, bias, dropout);
+        lab.kernels()->residual_forward(out, x, y, bias, dropout);
         return inner_product(dx, out);
       };
       const std::vector<double> expected = central_differences(y, objective);
       const std::vector<double> expected_bias = central_differences(bias, objective);
-      lab.kernels().dropout(dy, dx, dropout);
-      lab.kernels().bias_backward(dbias, dy, SumOrder::batch(s.B, s.T));
+      lab.kernels()->dropout(dy, dx, dropout);
+      lab.kernels()->bias_backward(dbias, dy, SumOrder::batch(s.B, s.T));
       CHECK(relative_error(dy, expected) < difference_tolerance);
       CHECK(relative_error(dbias, expected_bias) < difference_tolerance);
-      lab.kernels().dropout(dx, dx, dropout);
+      lab.kernels()->dropout(dx, dx, dropout);
       CHECK(different_bits(dx, dy) == 0);
     }
 }
@@ -136,11 +136,11 @@ TEST_CASE("residual: bf16 gives f32's results, rounded")
   const Tensor x = lab.filled(DType::bf16, shape, 1), y = lab.filled(DType::bf16, shape, 2);
   const Tensor bias = lab.filled(DType::bf16, {s.C}, 3), out = lab.zeros(DType::bf16, shape);
   const Tensor wide_out = lab.zeros(DType::f32, shape), wide_x = lab.converted(x, DType::f32);
-  lab.kernels().residual_forward(out, x, y, bias, dropout);
-  lab.kernels().residual_forward(wide_out, wide_x, lab.converted(y, DType::f32), lab.converted(bias, DType::f32),
-                                 dropout);
+  lab.kernels()->residual_forward(out, x, y, bias, dropout);
+  lab.kernels()->residual_forward(wide_out, wide_x, lab.converted(y, DType::f32), lab.converted(bias, DType::f32),
+                                  dropout);
   CHECK(different_bits(out, lab.converted(wide_out, DType::bf16)) == 0);  // computed in f32, rounded once
-  lab.kernels().dropout(out, x, dropout);
-  lab.kernels().dropout(wide_out, wide_x, dropout);
+  lab.kernels()->dropout(out, x, dropout);
+  lab.kernels()->dropout(wide_out, wide_x, dropout);
   CHECK(different_bits(out, lab.converted(wide_out, DType::bf16)) == 0);
 }

@@ -26,7 +26,7 @@ Dropout dropout_of(double rate, const Size& s)
 Tensor mask_of(Data& data, const Kernels& kernels, const Dropout& dropout, const Size& s, bool in_place)
 {
   const Tensor dy = in_place ? data.updated(s.shape(), numbers(1, 0, 1)) : data.output(s.shape());
-  kernels.dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1, 0, 1)), dropout);
+  kernels->dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1, 0, 1)), dropout);
   return dy;
 }
 
@@ -39,8 +39,8 @@ TEST_CASE("every residual_forward: is the reference's")
       INFO("B " << s.B << ", T " << s.T << ", C " << s.C << ", dropout " << rate);
       check_against_reference([&](Data& data, const Kernels& kernels) {
         const Tensor out = data.output(s.shape());
-        kernels.residual_forward(out, data.input(s.shape(), numbers(1)), data.input(s.shape(), numbers(2)),
-                                 data.input({s.C}, numbers(3)), dropout_of(rate, s));
+        kernels->residual_forward(out, data.input(s.shape(), numbers(1)), data.input(s.shape(), numbers(2)),
+                                  data.input({s.C}, numbers(3)), dropout_of(rate, s));
         return std::vector<Output>{{"out", out, 1}};
       });
     }
@@ -54,7 +54,7 @@ TEST_CASE("every dropout: is the reference's, also in place")
         INFO("B " << s.B << ", T " << s.T << ", C " << s.C << ", dropout " << rate << ", in place " << in_place);
         check_against_reference([&](Data& data, const Kernels& kernels) {
           const Tensor dy = in_place ? data.updated(s.shape(), numbers(1)) : data.output(s.shape());
-          kernels.dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1)), dropout_of(rate, s));
+          kernels->dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1)), dropout_of(rate, s));
           return std::vector<Output>{{"dy", dy, 1}};
         });
       }

@@ -32,7 +32,7 @@ TEST_CASE("squared_norm: the sum of the squares of the elements of all ranks, in
   GroupForTest test(Algorithm::ring);
   Laboratory lab;
   const Tensor all = lab.filled(DType::f32, {1001}, 5, 3);
-  const double expected = lab.kernels().squared_norm(all).value();
+  const double expected = lab.kernels()->squared_norm(all).value();
   for (const int pieces : {1, 2, 3, 40, 500}) {
     INFO("pieces = " << pieces);
     const std::vector<Tensor> own = shares(all, world().rank(), world().ranks(), pieces);

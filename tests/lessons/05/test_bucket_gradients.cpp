@@ -173,7 +173,7 @@ TEST_CASE(
   of_mlp.out_weight.span<float>()[5] = 5;
   const Tensor flat = gradients.of(5)[0];
   REQUIRE(flat.elements() == replicated);
-  CHECK(lab.kernels().squared_norm(flat).value() == 9 + 16);
+  CHECK(lab.kernels()->squared_norm(flat).value() == 9 + 16);
   for (const Parameter& p : small_replicated.entries()) {
     if (!small_replicated.replicated().contains(p.elements.first)) continue;
     const Tensor tensor = flat.slice({p.elements.first - small_replicated.replicated().first, p.elements.count});

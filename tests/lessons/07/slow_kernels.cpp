@@ -20,7 +20,7 @@ class SlowKernels final : public ReferenceKernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_slow_kernels()
+Kernels make_slow_kernels()
 {
   return std::make_unique<SlowKernels>();
 }

@@ -10,6 +10,6 @@
 namespace rankwise::testing {
 
 /// The reference kernels with an add() that takes some milliseconds, so that prefetched blocks arrive before it ends.
-std::unique_ptr<Kernels> make_slow_kernels();
+Kernels make_slow_kernels();
 
 }  // namespace rankwise::testing

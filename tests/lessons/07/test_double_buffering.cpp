@@ -148,8 +148,8 @@ struct Walked {
   DeviceMemory memory{device.get(), &ledger};
   DeviceMemory host{&device->host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
-  std::unique_ptr<Kernels> kernels = make_reference_kernels();
-  Tiers tiers{plan, {memory, *stream, *kernels}, {host, *stream, *kernels}, time, 0};
+  Kernels kernels = make_reference_kernels();
+  Tiers tiers{plan, {memory, *stream, kernels}, {host, *stream, kernels}, time, 0};
   std::shared_ptr<SlowStore> store;
   std::unique_ptr<TieredVector> vector;
 };

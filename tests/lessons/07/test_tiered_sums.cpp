@@ -197,8 +197,8 @@ TEST_CASE("TieredSums: links that are slow change nothing")
 TEST_CASE("TieredSums: prefetched sums do not overwrite those in use")
 {
   for (const bool tied_separate : {false, true}) {
-    const std::unique_ptr<Kernels> kernels = make_slow_kernels();
-    Summed summed(sums_in(Tier::disk, 2, tied_separate), *kernels);
+    const Kernels kernels = make_slow_kernels();
+    Summed summed(sums_in(Tier::disk, 2, tied_separate), kernels);
     CHECK(summed.step(0) == 0);
   }
 }
@@ -268,7 +268,7 @@ TEST_CASE("TieredSums: two ranks' norm is that of all their elements")
     summed.sums.add(there, {0, world().ranks()});
   }
   summed.sums.totals();
-  CHECK(summed.sums.squared_norm(summed.group.group) == lab.kernels().squared_norm(all).value());
+  CHECK(summed.sums.squared_norm(summed.group.group) == lab.kernels()->squared_norm(all).value());
 }
 
 TEST_CASE("TieredSums: elements that a rank does not count are left out of the squares")
@@ -290,8 +290,8 @@ TEST_CASE("TieredSums: elements that a rank does not count are left out of the s
       sums.add(there, {0, world().ranks()});
     }
     sums.totals();
-    auto expected = lab.kernels().squared_norm(all.slice(plan.counted[0]));
-    expected += lab.kernels().squared_norm(all.slice(plan.counted[1]));
+    auto expected = lab.kernels()->squared_norm(all.slice(plan.counted[0]));
+    expected += lab.kernels()->squared_norm(all.slice(plan.counted[1]));
     CHECK(sums.squares().value() == expected.value());
   }
 }

@@ -123,7 +123,7 @@ TEST_CASE("RowGradients: sums over the rows of all parts have the bits of one de
       CHECK(first_sums);
       CHECK(second_pass);
       CHECK(second_sums);
-      CHECK(rows.lab.kernels().squared_norm(rows.sums).value() > 0);
+      CHECK(rows.lab.kernels()->squared_norm(rows.sums).value() > 0);
     }
 }
 

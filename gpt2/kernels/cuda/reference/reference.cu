@@ -9,7 +9,7 @@ CudaReferenceKernels::CudaReferenceKernels(const DeviceMemory& memory, Stream& s
   cuda_stream(stream);  // refuses a stream of another device
 }
 
-std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream)
+Kernels make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream)
 {
   return std::make_unique<CudaReferenceKernels>(memory, stream);
 }

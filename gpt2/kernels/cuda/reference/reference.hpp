@@ -17,7 +17,7 @@
 namespace rankwise {
 
 /// The reference family of a GPU; each kernel is in the file of its layer.
-class CudaReferenceKernels : public Kernels {
+class CudaReferenceKernels : public KernelFamily {
  public:
   /// @param memory  memory of a GPU; gpu_workspace_bytes of it are allocated.
   /// @param stream  stream of the same GPU; outlives the kernels.

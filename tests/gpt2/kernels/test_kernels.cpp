@@ -6,7 +6,6 @@
 
 #include "common/base/activity.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
-#include "gpt2/kernels/watched_kernels.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;
@@ -29,10 +28,10 @@ class Looking final : public ReferenceKernels {
 
 }  // namespace
 
-TEST_CASE("watched: a kernel call counts as work while it runs, and as progress when it returns")
+TEST_CASE("Kernels: a call counts as work while it runs, and as progress when it returns")
 {
   Activity seen;
-  const std::unique_ptr<Kernels> kernels = watched(std::make_unique<Looking>(seen));
+  const Kernels kernels(std::make_unique<Looking>(seen));
   std::vector<float> into{1, 2}, from{3, 4};
   const Activity before = current_activity();
   kernels->add(Tensor(std::span<float>(into), {2}), Tensor(std::span<float>(from), {2}));
