@@ -173,8 +173,9 @@ class BertPretraining {
     const auto masked_tokens = static_cast<double>(loss.tokens.valid_tokens);
     const double norm = sharding->norm_of(sums) / masked_tokens;
     const double learning_rate = run.schedule.at(step);
-    sharding->check_finite(step, loss.mean(), norm, sums);
-    sharding->update(sums, learning_rate, clip_factor(norm, run.options.clip) / masked_tokens);
+    check_finite(run, step, loss.mean(), norm, sharding->adamw().shards(), sums, sharding->world());
+    sharding->adamw().step(run.kernels, sums, learning_rate, clip_factor(norm, run.options.clip) / masked_tokens);
+    sharding->gather();
     return {loss.mean(), norm, learning_rate};
   }
 
@@ -186,9 +187,9 @@ class BertPretraining {
 
   BertPretraining(Run& r, const Options& o) : run(r), options(o) {}
 
-  HeldShards shards() { return sharding->shards(); }
+  HeldShards shards() { return {sharding->adamw().shards(), *run.stream}; }
   int replica() const { return sharding->replica(); }
-  Sharding& optimizer() { return *sharding; }
+  ShardedAdamW& optimizer() { return sharding->adamw(); }
   void after_load() { sharding->after_load(); }
   Tensor replicated() const { return sharding->replicated(); }
   std::string describe() const { return fmt::format("--zero={}; {}", options.zero, sharding->describe()); }

@@ -7,13 +7,11 @@
 #include "common/collectives/collectives.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/06_zero3/costs.hpp"
 #include "lessons/06_zero3/sharded_parameters.hpp"
-#include "lessons/frame/finite.hpp"
 
 namespace rankwise {
 
@@ -90,21 +88,15 @@ class ReplicatedParameters final : public Sharding {
     return std::sqrt(sharded_ ? squared_norm(run_.kernels, sums, world_)
                               : run_.kernels->squared_norm(sums.front()).value());
   }
-  void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
+  ShardedAdamW& adamw() override { return adamw_; }
+  void gather() override
   {
-    rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
+    if (!sharded_) return;
+    const auto counted = run_.count("world");
+    const auto span = run_.time.span(Work::exposed, "gathering parameters");
+    for (const Bucket& bucket : buckets_) all_gather(parameters_.tensor().slice(bucket.elements), world_);
   }
-  void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
-  void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
-  {
-    adamw_.step(run_.kernels, sums, learning_rate, scale);
-    gather();
-  }
-
-  HeldShards shards() override { return {adamw_.shards(), *run_.stream}; }
   int replica() const override { return sharded_ ? 0 : world_.rank(); }
-  std::int64_t updates() const override { return adamw_.updates(); }
-  void resume(std::int64_t updates) override { adamw_.resume(updates); }
   void after_load() override
   {
     if (!sharded_) broadcast(adamw_.shards().front().parameters, 0, world_);
@@ -122,13 +114,6 @@ class ReplicatedParameters final : public Sharding {
   {
     const auto number = static_cast<int>(unit);
     return unit_tensors(table_, number, flat.slice(table_.unit_elements(number)));
-  }
-  void gather()
-  {
-    if (!sharded_) return;
-    const auto counted = run_.count("world");
-    const auto span = run_.time.span(Work::exposed, "gathering parameters");
-    for (const Bucket& bucket : buckets_) all_gather(parameters_.tensor().slice(bucket.elements), world_);
   }
 
   Run& run_;
@@ -196,21 +181,16 @@ class ShardedUnits final : public Sharding {
   {
     return std::sqrt(squared_norm(run_.kernels, sums, world_));
   }
-  void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
+  ShardedAdamW& adamw() override { return adamw_; }
+  /// All-gathers the replicated parameters (--persist), of which each rank has updated its shard.
+  void gather() override
   {
-    rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
+    if (parameters_.replicated().empty()) return;
+    const auto counted = run_.count("world");
+    const auto span = run_.time.span(Work::exposed, "gathering parameters");
+    all_gather(parameters_.replicated(), world_);
   }
-  void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
-  void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
-  {
-    adamw_.step(run_.kernels, sums, learning_rate, scale);
-    gather();
-  }
-
-  HeldShards shards() override { return {adamw_.shards(), *run_.stream}; }
   int replica() const override { return 0; }
-  std::int64_t updates() const override { return adamw_.updates(); }
-  void resume(std::int64_t updates) override { adamw_.resume(updates); }
   void after_load() override
   {
     adamw_.round(run_.kernels);
@@ -235,14 +215,6 @@ class ShardedUnits final : public Sharding {
     gradients_.free(bucket);
     in_flight_.reset();
     // END TWIN
-  }
-  /// All-gathers the replicated parameters (--persist), of which each rank has updated its shard.
-  void gather()
-  {
-    if (parameters_.replicated().empty()) return;
-    const auto counted = run_.count("world");
-    const auto span = run_.time.span(Work::exposed, "gathering parameters");
-    all_gather(parameters_.replicated(), world_);
   }
 
   Run& run_;

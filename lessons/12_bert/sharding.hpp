@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "gpt2/gradient_sum.hpp"
+#include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/12_bert/options.hpp"
 #include "lessons/frame/run.hpp"
-#include "lessons/frame/shards.hpp"
 
 /// @file
 /// Where parameters, gradients and moments are, and when they are sent: lessons 03, 04 and 06 behind one interface. It
@@ -49,23 +49,15 @@ class Sharding {
   virtual std::vector<Tensor> sums() = 0;
   /// Norm of the whole model's gradient, from sums().
   virtual double norm_of(const std::vector<Tensor>& sums) = 0;
-  /// Ends the run if the loss or the norm is not finite; all ranks make this call.
-  virtual void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) = 0;
-  /// AdamW on the shards of this rank; afterwards the next forward pass finds the new parameters.
-  virtual void update(const std::vector<Tensor>& sums, double learning_rate, double scale) = 0;
+  /// The shards that this rank updates, with their moments.
+  virtual ShardedAdamW& adamw() = 0;
+  /// The shards have been updated: the next forward pass finds the new parameters.
+  virtual void gather() = 0;
 
   // What the frame asks of a lesson (lessons/frame/train.hpp):
 
-  /// Shards that this rank updates, with their moments.
-  virtual HeldShards shards() = 0;
-  /// Number of the replica to which they belong.
+  /// Number of the replica to which the shards belong.
   virtual int replica() const = 0;
-  /// Number of updates so far.
-  virtual std::int64_t updates() const = 0;
-  /// Sets what is called before each update, with the gradients of the shards.
-  virtual void before_update(BeforeUpdate call) = 0;
-  /// Continues after this number of updates.
-  virtual void resume(std::int64_t updates) = 0;
   /// The shards have values now: makes all ranks find them.
   virtual void after_load() = 0;
   /// Parameters that every rank has whole, to be compared; may be empty.
