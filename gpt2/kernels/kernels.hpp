@@ -234,7 +234,11 @@ class KernelFamily {
   /// row_maximum() and row_sum() in one call, for a vocabulary that is not sharded.
   virtual void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
                               const Tensor& logits, const Tensor& targets, Range vocabulary,
-                              const SumOrder& order) const = 0;
+                              const SumOrder& order) const
+  {
+    row_maximum(maximum, logits, vocabulary.count);
+    row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order);
+  }
   /// The sum over counted rows of the cross-entropy log(sum) + maximum - target_logit, in nats.
   virtual ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                const Tensor& targets) const = 0;

@@ -57,10 +57,6 @@ class RehearsedKernels final : public KernelFamily {
                const SumOrder&) const override
   {
   }
-  void row_statistics(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Range,
-                      const SumOrder&) const override
-  {
-  }
   ExactScalar loss_sum(const Tensor&, const Tensor&, const Tensor&, const Tensor&) const override { return {}; }
   void loss_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, Range, double) const override {}
   void route(const Tensor&, const Tensor& choices, const Tensor&, const Tensor& logits) const override

@@ -99,14 +99,6 @@ void CudaReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit
   });
 }
 
-void CudaReferenceKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
-                                          const Tensor& logits, const Tensor& targets, Range vocabulary,
-                                          const SumOrder& order) const
-{
-  row_maximum(maximum, logits, vocabulary.count);
-  row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order);
-}
-
 ExactScalar CudaReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                            const Tensor& targets) const
 {

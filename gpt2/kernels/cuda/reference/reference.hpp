@@ -63,8 +63,6 @@ class CudaReferenceKernels : public KernelFamily {
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override;
   void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
-  void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
-                      const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
   ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                        const Tensor& targets) const override;
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
