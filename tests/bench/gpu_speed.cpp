@@ -255,9 +255,9 @@ nlohmann::json measure_attention(Device& device, const Options& options)
   };
   nlohmann::json json{{"B", B}, {"H", config.heads}, {"T", T}, {"D", shape.D}, {"rounds", nlohmann::json::array()}};
   const auto flops = [&](const auto& call) {
-    const auto measured = std::make_shared<MeasuredKernels>(kernels, stream.get());
-    call(measured);
-    return measured->total(KernelGroup::attention).work.flops;
+    MeasuredGroups measured;
+    call(make_measured_kernels(kernels, measured, stream.get()));
+    return measured.total(KernelGroup::attention).work.flops;
   };
   json["flops"] = {{"forward", flops(forward)}, {"backward", flops(backward)}};
   for (std::int64_t round = 0; round < options.rounds; ++round)

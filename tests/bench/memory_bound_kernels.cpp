@@ -108,11 +108,11 @@ std::vector<KernelCase> memory_bound_kernels(Training& training)
 
 MinimalWork work_of(const KernelCase& kernel, Training& training)
 {
-  const auto measured = std::make_shared<MeasuredKernels>(training.kernels, training.stream.get());
-  kernel.call(measured);
+  MeasuredGroups measured;
+  kernel.call(make_measured_kernels(training.kernels, measured, training.stream.get()));
   MinimalWork work;
   for (int g = 0; g < kernel_group_count; ++g) {
-    const MinimalWork& of_group = measured->total(static_cast<KernelGroup>(g)).work;
+    const MinimalWork& of_group = measured.total(static_cast<KernelGroup>(g)).work;
     work.flops += of_group.flops;
     work.bytes += of_group.bytes;
   }

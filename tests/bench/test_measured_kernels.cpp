@@ -61,13 +61,13 @@ Tensor floats(Laboratory& lab, std::int64_t n)
 
 }  // namespace
 
-TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, and every group its calls")
+TEST_CASE("make_measured_kernels: a step has the bits that the measured family gives, and every group its calls")
 {
   const bool one_by_one = GENERATE(true, false);  // as on a CPU; as on a GPU, with a stream to wait for
   Laboratory plain;
   CountingStream stream;
-  const auto measured = std::make_shared<MeasuredKernels>(make_reference_kernels(), one_by_one ? nullptr : &stream);
-  Laboratory lab(measured);
+  MeasuredGroups measured;
+  Laboratory lab(make_measured_kernels(make_reference_kernels(), measured, one_by_one ? nullptr : &stream));
 
   const Outcome expected = step_with(plain), found = step_with(lab);
   CHECK(different_bits(found.gradients, expected.gradients) == 0);
@@ -79,7 +79,7 @@ TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, 
   for (int g = 0; g < kernel_group_count; ++g) {
     const auto group = static_cast<KernelGroup>(g);
     CAPTURE(name_of(group), one_by_one);
-    const GroupTotal& total = measured->total(group);
+    const GroupTotal& total = measured.total(group);
     calls += total.calls;
     if (group == (one_by_one ? KernelGroup::matmul_gelu : KernelGroup::gelu)) {
       CHECK(total.calls == 0);
@@ -93,16 +93,17 @@ TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, 
   CHECK(stream.waits == (one_by_one ? 0 : 2 * calls));
 }
 
-TEST_CASE("MeasuredKernels: a product with GELU counts what its two kernels do, but for what lies in between")
+TEST_CASE("make_measured_kernels: a product with GELU counts what its two kernels do, but for what lies in between")
 {
   constexpr std::int64_t m = 3, n = 5, k = 7;
   Laboratory lab;
   CountingStream stream;
-  MeasuredKernels one(lab.kernels(), &stream), two(lab.kernels());
+  MeasuredGroups one, two;
   const Tensor bias = floats(lab, n);
   const Matrix x = Matrix::of(floats(lab, m * n), m), y = Matrix::of(floats(lab, m * n), m),
                a = Matrix::of(floats(lab, m * k), m), b = Matrix::of(floats(lab, k * n), k);
-  for (const MeasuredKernels* kernels : {&one, &two}) {
+  for (const Kernels& kernels :
+       {make_measured_kernels(lab.kernels(), one, &stream), make_measured_kernels(lab.kernels(), two)}) {
     kernels->matmul_gelu_forward(y.data, x, a, b, SumOrder::sequential(k), bias);
     kernels->matmul_gelu_backward(y, a, b, SumOrder::sequential(k), x.data);
   }
@@ -113,51 +114,54 @@ TEST_CASE("MeasuredKernels: a product with GELU counts what its two kernels do, 
   CHECK(together.bytes == product.bytes + gelu.bytes - 4 * (2 + 2) * m * n);
 }
 
-TEST_CASE("MeasuredKernels: matrix products count 2 m n k, a bias and accumulation m n each")
+TEST_CASE("make_measured_kernels: matrix products count 2 m n k, a bias and accumulation m n each")
 {
   constexpr std::int64_t m = 3, n = 5, k = 7;
   Laboratory lab;
-  MeasuredKernels measured(lab.kernels());
+  MeasuredGroups measured;
+  const Kernels kernels = make_measured_kernels(lab.kernels(), measured);
   const Matrix out = Matrix::of(floats(lab, m * n), m), a = Matrix::of(floats(lab, m * k), m),
                b = Matrix::of(floats(lab, n * k), n).transposed();
   const MinimalWork& work = measured.total(KernelGroup::matmul).work;
 
-  measured.matmul(out, a, b, SumOrder::sequential(k), {}, false);
+  kernels->matmul(out, a, b, SumOrder::sequential(k), {}, false);
   CHECK(work.flops == 2 * m * n * k);
   CHECK(work.bytes == 4 * (m * n + m * k + n * k));
-  measured.matmul(out, a, b, SumOrder::sequential(k), floats(lab, n), true);
+  kernels->matmul(out, a, b, SumOrder::sequential(k), floats(lab, n), true);
   CHECK(work.flops == 4 * m * n * k + 2 * m * n);
   CHECK(work.bytes == 4 * (3 * m * n + 2 * m * k + 2 * n * k + n));
 }
 
-TEST_CASE("MeasuredKernels: attention counts the pairs that the mask shows, AdamW seven arrays")
+TEST_CASE("make_measured_kernels: attention counts the pairs that the mask shows, AdamW seven arrays")
 {
   constexpr std::int64_t B = 2, T = 6, H = 3, D = 4, n = B * T * H * D;
   Laboratory lab;
   for (const auto& [mask, pairs] : {std::pair(Mask{}, 21), std::pair(Mask{Mask::Kind::full, 0}, 36),
                                     std::pair(Mask{Mask::Kind::prefix, 3}, 24)}) {
-    MeasuredKernels measured(lab.kernels());
+    MeasuredGroups measured;
+    const Kernels kernels = make_measured_kernels(lab.kernels(), measured);
     const AttentionShape shape{.B = B, .T = T, .heads = {0, H}, .D = D, .mask = mask};
     const Tensor y = floats(lab, n), statistics = lab.zeros(DType::f32, {B, H, T}), qkv = floats(lab, 3 * n);
     const MinimalWork& work = measured.total(KernelGroup::attention).work;
-    measured.attention_forward(y, statistics, qkv, shape, {});
+    kernels->attention_forward(y, statistics, qkv, shape, {});
     CHECK(work.flops == 4 * D * B * H * pairs);
     CHECK(work.bytes == 4 * (4 * n + B * H * T));
-    measured.attention_backward(floats(lab, 3 * n), y, y, statistics, qkv, shape, {});
+    kernels->attention_backward(floats(lab, 3 * n), y, y, statistics, qkv, shape, {});
     CHECK(work.flops == 14 * D * B * H * pairs);
   }
-  MeasuredKernels measured(lab.kernels());
+  MeasuredGroups measured;
+  const Kernels kernels = make_measured_kernels(lab.kernels(), measured);
   constexpr std::int64_t cached = 4, width = H * D;  // two tokens behind four see five and six keys
-  measured.cached_attention_forward(floats(lab, 2 * width), floats(lab, 6 * 2 * width).reshaped({6, 2 * width}),
+  kernels->cached_attention_forward(floats(lab, 2 * width), floats(lab, 6 * 2 * width).reshaped({6, 2 * width}),
                                     floats(lab, 2 * 3 * width),
                                     {.B = 1, .T = 2, .heads = {0, H}, .D = D, .mask = {}}, {cached, 2});
   CHECK(measured.total(KernelGroup::attention).work.flops == 4 * width * (5 + 6));
   CHECK(measured.total(KernelGroup::attention).work.bytes == 4 * width * (2 + 2 * 3 + 6 * 2));
   const MinimalWork& work = measured.total(KernelGroup::optimizer).work;
   const Tensor p = floats(lab, n), half = lab.zeros(DType::bf16, {n});
-  measured.adamw(p, p, p, p, {}, {});
+  kernels->adamw(p, p, p, p, {}, {});
   CHECK(work.bytes == 28 * n);
-  measured.adamw(p, p, p, half, {}, half);
+  kernels->adamw(p, p, p, half, {}, half);
   CHECK(work.bytes == (28 + 24 + 2 + 2) * n);
 }
 

@@ -109,9 +109,10 @@ double time_steps(Training& training, const Model& model, double least_s)
 
 nlohmann::json measure_groups(Training& training, double least_s)
 {
-  const auto measured = std::make_shared<MeasuredKernels>(
-      training.kernels, training.options.device == DeviceKind::cuda ? training.stream.get() : nullptr);
-  const Model model({training.config, measured, {}, 0, training.options.seed});
+  MeasuredGroups measured;
+  const Kernels kernels = make_measured_kernels(
+      training.kernels, measured, training.options.device == DeviceKind::cuda ? training.stream.get() : nullptr);
+  const Model model({training.config, kernels, {}, 0, training.options.seed});
   const GradientLayout layout = gradient_layout(training.table, training.options.gradients);
   std::int64_t cleared = layout.elements;
   for (const Range& product : layout.products) cleared -= product.count;
@@ -120,7 +121,7 @@ nlohmann::json measure_groups(Training& training, double least_s)
   double seconds = 0;
   do {
     const StepTime time = train_step(training, model, true);
-    measured->record(KernelGroup::gradient_sum, time.clearing_s, clearing);
+    measured.total(KernelGroup::gradient_sum).add(time.clearing_s, time.clearing_s, clearing, {0, 0});
     seconds += time.total_s;
     ++steps;
   } while (seconds < least_s);
@@ -128,7 +129,7 @@ nlohmann::json measure_groups(Training& training, double least_s)
   const auto n = static_cast<double>(steps);
   nlohmann::json json{{"steps", steps}, {"step_s", seconds / n}, {"groups", nlohmann::json::array()}};
   for (int g = 0; g < kernel_group_count; ++g) {
-    const GroupTotal& total = measured->total(static_cast<KernelGroup>(g));
+    const GroupTotal& total = measured.total(static_cast<KernelGroup>(g));
     json["groups"].push_back({{"name", name_of(static_cast<KernelGroup>(g))},
                               {"calls", total.calls / steps},
                               {"seconds", total.seconds / n},

@@ -277,8 +277,9 @@ TEST_CASE("cpu training step: allocates nothing after the first, but for what th
       const Threads threads(count);
       ModelConfig config = tiny_config(2, 3, 24, 140);
       config.vocabulary = 251;
-      const auto measured = std::make_shared<MeasuredKernels>(make_cpu_kernels());
-      Run run(measured, DType::f32, config, {DType::f32, 2, 133, 0.1, {}, recompute});
+      MeasuredGroups measured;
+      Run run(make_measured_kernels(make_cpu_kernels(), measured), DType::f32, config,
+              {DType::f32, 2, 133, 0.1, {}, recompute});
       const TinyModel& tiny = run.tiny;
       const Kernels& kernels = run.lab.kernels();
       const Tensor m = run.lab.zeros(DType::f32, {tiny.table.elements()});
@@ -291,15 +292,15 @@ TEST_CASE("cpu training step: allocates nothing after the first, but for what th
                        {});
       };
       step();
-      const GroupTotal earlier = measured->total(KernelGroup::matmul),
-                       attended = measured->total(KernelGroup::attention);
+      const GroupTotal earlier = measured.total(KernelGroup::matmul),
+                       attended = measured.total(KernelGroup::attention);
       const AllocationCount before = allocations();
       step();
       const std::int64_t all = (allocations() - before).operator_new;
-      const GroupTotal& products = measured->total(KernelGroup::matmul);
+      const GroupTotal& products = measured.total(KernelGroup::matmul);
       const std::int64_t in_products = (products.allocations - earlier.allocations).operator_new;
       const std::int64_t in_attention =
-          (measured->total(KernelGroup::attention).allocations - attended.allocations).operator_new;
+          (measured.total(KernelGroup::attention).allocations - attended.allocations).operator_new;
       CHECK(all - in_products - in_attention == 0);
       // For its threads oneDNN makes a function object a product; version 3 makes more, in the products of attention too. What C
       // libraries ask malloc() for is theirs: oneDNN's packed factors, libgomp's teams.
