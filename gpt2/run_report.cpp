@@ -245,9 +245,9 @@ void report_plan(Report& report, const CategoryBytes& planned, const TrainingOpt
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     if (planned[category] > 0)
-      lines.push_back({std::string(name_of(category)), format_bytes(planned[category]), "", "bytes"});
+      lines.push_back({std::string(name_of(category)), group_digits(planned[category]), "", "bytes"});
   }
-  lines.push_back({"total", format_bytes(planned.total()), "", "bytes"});
+  lines.push_back({"total", group_digits(planned.total()), "", "bytes"});
   const double flops =
       step_flops(config, batch.global_batch * batch.sequence, batch.sequence, options.recompute_blocks);
   lines.push_back({"arithmetic", fmt::format("{:.4g}", flops * 1e-12), "", "TFLOP a step"});

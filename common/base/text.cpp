@@ -20,11 +20,6 @@ std::string group_digits(std::int64_t value)
   return digits;
 }
 
-std::string format_bytes(std::int64_t bytes)
-{
-  return group_digits(bytes);
-}
-
 int edit_distance(std::string_view a, std::string_view b)
 {
   // distance[i][j] is the distance between the first i letters of a and the first j letters of b.

@@ -15,9 +15,6 @@ namespace rankwise {
 /// 3528704 as "3,528,704".
 std::string group_digits(std::int64_t value);
 
-/// A number of bytes as tables show it: digits in groups of three, without a unit (the table's unit row has it).
-std::string format_bytes(std::int64_t bytes);
-
 /// Number of letters to insert, delete, replace or swap with a neighbour to turn @p a into @p b.
 /// @cost    O(|a| |b|) time and memory.
 /// @source  the "optimal string alignment" distance: Damerau 1964, doi:10.1145/363958.363994.

@@ -75,8 +75,8 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
   std::vector<Line> lines;
   nlohmann::json& json = report.json();
   const auto line = [&](std::string_view name, std::int64_t now, std::int64_t most, std::int64_t expected) {
-    lines.push_back({std::string(name), format_bytes(now), format_bytes(expected),
-                     fmt::format("bytes, peak {}", format_bytes(most))});
+    lines.push_back({std::string(name), group_digits(now), group_digits(expected),
+                     fmt::format("bytes, peak {}", group_digits(most))});
   };
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
@@ -113,7 +113,7 @@ void report_traffic(Report& report, const std::string& group, const std::string&
   const std::string how = reads
                               ? "bytes read by rank 0"
                               : fmt::format("bytes sent by rank 0 in {} messages", group_digits(measured.messages));
-  report.block("traffic", {{what, format_bytes(bytes), format_bytes(should), how + "; " + formula}});
+  report.block("traffic", {{what, group_digits(bytes), group_digits(should), how + "; " + formula}});
   report.check("traffic of " + what, should, bytes, on_all_ranks(measured == expected));
   report.json()["traffic"][group] = {{"bytes", bytes}, {"messages", measured.messages}, {"formula", should}};
 }

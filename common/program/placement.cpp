@@ -174,8 +174,8 @@ void report_gpu_memory(Report& report, const MemoryLedger& ledger, DeviceKind de
   if (device != DeviceKind::cuda) return;
   const GpuFacts gpu = gpu_facts();
   const std::int64_t used = gpu.memory_bytes - gpu.free_bytes, counted = ledger.current(Tier::device).total();
-  report.block("GPU memory", {{"counted here", format_bytes(counted), "", "bytes in the ledger of rank 0"},
-                              {"in use", format_bytes(used), "", "bytes on the GPU, by all processes"}});
+  report.block("GPU memory", {{"counted here", group_digits(counted), "", "bytes in the ledger of rank 0"},
+                              {"in use", group_digits(used), "", "bytes on the GPU, by all processes"}});
   report.json()["gpu_memory"] = {{"counted", counted}, {"in_use", used}};
 }
 

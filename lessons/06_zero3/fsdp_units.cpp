@@ -212,7 +212,7 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
       "{} elements are gathered per micro-batch, at most {} bytes of them at a time\n"
       "places from left to right; g: gather starts, U: used, G: both, -: stays gathered\n"
       "{}",
-      stay, group_digits(replicated.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
+      stay, group_digits(replicated.count), group_digits(elements), group_digits(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
 }
 

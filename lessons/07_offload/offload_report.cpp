@@ -19,7 +19,7 @@ void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& l
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
       if (bytes[category] > 0)
-        lines.push_back({fmt::format("{}, {}", name_of(tier), name_of(category)), format_bytes(bytes[category]), "",
+        lines.push_back({fmt::format("{}, {}", name_of(tier), name_of(category)), group_digits(bytes[category]), "",
                          "bytes of rank 0"});
     }
   }
@@ -27,7 +27,7 @@ void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& l
   lines.clear();
   for (std::size_t l = 0; l < link_count; ++l)
     if (links[l] > 0)
-      lines.push_back({std::string(name_of(static_cast<TierLink>(l))), format_bytes(links[l]), "", "bytes a step"});
+      lines.push_back({std::string(name_of(static_cast<TierLink>(l))), group_digits(links[l]), "", "bytes a step"});
   report.block("links", lines);
 }
 
@@ -41,13 +41,13 @@ void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes&
       const std::string name = fmt::format("{}, {}", name_of(tier), name_of(category));
       if (category == Category::communication) {  // to and from a GPU, in memory that grows as it is needed
         if (peak[category] > 0)
-          lines.push_back({name, format_bytes(peak[category]), "", "bytes of rank 0 for messages"});
+          lines.push_back({name, group_digits(peak[category]), "", "bytes of rank 0 for messages"});
         continue;
       }
       const bool as_formula =
           on_all_ranks(now[category] == expected[category] && peak[category] == expected[category]);
       if (as_formula && expected[category] == 0) continue;
-      lines.push_back({name, format_bytes(now[category]), format_bytes(expected[category]), "bytes of rank 0"});
+      lines.push_back({name, group_digits(now[category]), group_digits(expected[category]), "bytes of rank 0"});
       report.check("bytes of " + name, expected[category], now[category], as_formula);
     }
     const std::string name(name_of(tier));
@@ -83,7 +83,7 @@ void report_links(Report& report, const LinkUse& use, const LinkBytes& formula, 
     const auto bytes = static_cast<double>(of_a_step);
     const std::string reached = GBps(static_cast<double>(use.bytes[l]), use.busy_s[l]),
                       enough = GBps(bytes, hiding_s);
-    lines.push_back({name, format_bytes(of_a_step), format_bytes(formula[l]),
+    lines.push_back({name, group_digits(of_a_step), group_digits(formula[l]),
                      fmt::format("bytes a step, at {} GB/s; {} GB/s would hide them", reached, enough)});
     report.check("bytes from " + name, formula[l], of_a_step, as_formula);
     json[name] = {{"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / count}};

@@ -42,7 +42,7 @@ void report_meshes(Report& report, int ranks, std::int64_t capacity,
     const std::optional<MeshForecast> one = forecast(layout);
     if (!one) continue;
     lines.push_back(
-        {name(layout), fmt::format("{:.4g}", one->step_s), "", "s a step; " + format_bytes(one->bytes) + " bytes"});
+        {name(layout), fmt::format("{:.4g}", one->step_s), "", "s a step; " + group_digits(one->bytes) + " bytes"});
     report.json()["meshes"].push_back(
         {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}, {"bytes", one->bytes}, {"step_s", one->step_s}});
   }

@@ -160,8 +160,8 @@ void report_plan(Report& report, const ExpertParallelOptions& options, int N)
   const RoutedTraffic traffic = routed_traffic(options, N);
   report.block(
       "rows of experts",
-      {{"uniform routing", format_bytes(traffic.uniform.bytes), "", "bytes that rank 0 sends in a step"},
-       {"at most", format_bytes(traffic.at_most), "", "bytes that a rank sends, whatever the routing is"}});
+      {{"uniform routing", group_digits(traffic.uniform.bytes), "", "bytes that rank 0 sends in a step"},
+       {"at most", group_digits(traffic.at_most), "", "bytes that a rank sends, whatever the routing is"}});
   report.json()["plan"]["experts"] = {{"uniform", traffic.uniform.bytes}, {"at_most", traffic.at_most}};
 }
 

@@ -151,7 +151,7 @@ void report_plan(Report& report, const FiveAxesOptions& options, int N, const Fi
   for (const FiveAxesForecast& one : all) {
     const Layout& l = one.degrees.layout;
     lines.push_back({describe(one.degrees), fmt::format("{:.4g}", one.step_s), "",
-                     "s a step; " + format_bytes(one.bytes) + " bytes"});
+                     "s a step; " + group_digits(one.bytes) + " bytes"});
     report.json()["meshes"].push_back({{"dp", l.dp},
                                        {"tp", l.tp},
                                        {"pp", l.pp},

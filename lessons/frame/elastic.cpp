@@ -256,7 +256,7 @@ void Survivors::done(Report& report, const Session& session)
   if (!since_) return;
   report.comment(fmt::format("{} died in step {}; {} on after {:.3f} s, having moved {} bytes", died_, reached.made,
                              session.ranks() == 1 ? "1 rank goes" : fmt::format("{} ranks go", session.ranks()),
-                             since_->seconds(), format_bytes(moved_bytes_)));
+                             since_->seconds(), group_digits(moved_bytes_)));
   report.json()["recoveries"].push_back({{"died", died_},
                                          {"step", reached.made},
                                          {"ranks", session.ranks()},

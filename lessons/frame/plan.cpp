@@ -26,7 +26,7 @@ void report_planned_traffic(Report& report, const Costs& costs)
 {
   std::vector<Line> lines;
   for (const SentPerStep& sent : costs.sent)
-    lines.push_back({sent.what, format_bytes(sent.traffic.bytes), "", "bytes sent by rank 0; " + sent.formula});
+    lines.push_back({sent.what, group_digits(sent.traffic.bytes), "", "bytes sent by rank 0; " + sent.formula});
   report.block("traffic", lines);
 }
 

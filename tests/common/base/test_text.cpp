@@ -17,7 +17,7 @@ TEST_CASE("group_digits: groups of three from the right, with a sign")
   CHECK(group_digits(-123456) == "-123,456");
   CHECK(group_digits(1557611200) == "1,557,611,200");
   CHECK(group_digits(std::numeric_limits<std::int64_t>::min()) == "-9,223,372,036,854,775,808");
-  CHECK(format_bytes(3528704) == "3,528,704");
+  CHECK(group_digits(3528704) == "3,528,704");
 }
 
 TEST_CASE("edit_distance: inserted, deleted, replaced and swapped letters")
