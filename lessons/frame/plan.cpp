@@ -22,6 +22,18 @@ CategoryBytes largest_on_device(const CostsOfRank& costs, int N)
   return largest;
 }
 
+void check_virtual_time(const CommunicationOptions& options, std::int64_t steps, std::int64_t flops,
+                        const Costs& costs)
+{
+  if (options.link.empty()) return;
+  const LinkOptions links = parse_link(options.link);
+  Picoseconds step = virtual_time(flops, parse_flops(options.flops));
+  for (const SentPerStep& sent : costs.sent)
+    step = std::max(
+        step, virtual_time(sent.traffic.bytes, std::max(links.inside.bandwidth_Bps, links.between.bandwidth_Bps)));
+  virtual_time(steps, 1 / seconds(step));
+}
+
 void report_planned_traffic(Report& report, const Costs& costs)
 {
   std::vector<Line> lines;

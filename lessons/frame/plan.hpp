@@ -20,6 +20,12 @@ using CostsOfRank = std::function<Costs(RankOf)>;
 /// Device memory of the rank that needs most, of N ranks.
 CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 
+/// Refuses `--link` and `--flops` with which @p steps would take longer than a virtual clock runs, from what is known
+/// without messages: operations, and bytes sent at the faster of the links.
+/// @throws UserError  if they would.
+void check_virtual_time(const CommunicationOptions& options, std::int64_t steps, std::int64_t flops,
+                        const Costs& costs);
+
 /// Block "traffic" of a dry run: bytes that rank 0 would send.
 void report_planned_traffic(Report& report, const Costs& costs);
 

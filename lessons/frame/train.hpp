@@ -101,6 +101,8 @@ void check_ranks(const typename L::Options& options, int N)
   const CategoryBytes most = largest_on_device(costs_of_rank, N);
   const auto suggest = [&](std::int64_t bytes) { return suggest_options(options, N, bytes); };
   check_capacity(options, most, suggest);
+  check_virtual_time(options.messages, options.last_step(0), charged_flops(options, RankOf{0, N}),
+                     costs_of_rank({0, N}));
 }
 
 /// Refuses invalid options before anything is allocated or sent, and reads the prompt.

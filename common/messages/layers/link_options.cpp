@@ -1,5 +1,6 @@
 #include "common/messages/layers/link_options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/program/option_value.hpp"
 
 namespace rankwise {
@@ -52,19 +54,6 @@ double read_quantity(const std::string& text, std::span<const Unit> all_prefixes
   return number * factor;
 }
 
-/// Splits a text at commas.
-std::vector<std::string> split_at_commas(const std::string& text)
-{
-  std::vector<std::string> parts(1);
-  for (const char letter : text) {
-    if (letter == ',')
-      parts.emplace_back();
-    else
-      parts.back() += letter;
-  }
-  return parts;
-}
-
 Link read_link(const std::string& text, const std::string& latency, const std::string& bandwidth)
 {
   const double picoseconds = read_quantity(latency, {prefixes, 1}, latency_units);
@@ -82,14 +71,23 @@ Link read_link(const std::string& text, const std::string& latency, const std::s
 
 }  // namespace
 
-Picoseconds Link::occupied(std::int64_t bytes) const
+Picoseconds later(Picoseconds moment, Picoseconds by)
 {
-  return std::llround(static_cast<double>(bytes) * static_cast<double>(picoseconds_per_s) / bandwidth_Bps);
+  check(by >= 0, "a virtual clock cannot run backwards");
+  if (by <= longest_virtual_time - moment) return moment + by;
+  throw UserError("the virtual clock would run for more than eight million seconds.",
+                  "Its picoseconds end there. Use a higher --flops or a faster --link, or train for fewer steps.");
+}
+
+Picoseconds virtual_time(std::int64_t amount, double per_s)
+{
+  const double time = static_cast<double>(amount) * static_cast<double>(picoseconds_per_s) / per_s;
+  return later(0, std::llround(std::min(time, 9e18)));
 }
 
 LinkOptions parse_link(const std::string& text)
 {
-  const std::vector<std::string> parts = split_at_commas(text);
+  const std::vector<std::string> parts = split(text + ',', ',');
   if (parts.size() != 2 && parts.size() != 5)
     throw UserError(fmt::format("--link={} has {} parts instead of 2 or 5.", text, parts.size()), link_forms);
   LinkOptions options;

@@ -16,6 +16,17 @@ using Picoseconds = std::int64_t;
 /// Picoseconds per second.
 inline constexpr Picoseconds picoseconds_per_s = 1'000'000'000'000;
 
+/// The last moment of a virtual clock: eight million seconds.
+inline constexpr Picoseconds longest_virtual_time = 8'000'000 * picoseconds_per_s;
+
+/// The moment @p by after @p moment, neither of them negative.
+/// @throws UserError  beyond longest_virtual_time.
+Picoseconds later(Picoseconds moment, Picoseconds by);
+
+/// The time of @p amount bytes or operations at a rate @p per_s, to the nearest picosecond.
+/// @throws UserError  beyond longest_virtual_time.
+Picoseconds virtual_time(std::int64_t amount, double per_s);
+
 /// Conversion to seconds.
 constexpr double seconds(Picoseconds time)
 {
@@ -29,7 +40,7 @@ struct Link {
   double bandwidth_Bps = 1e9;  ///< 1 / beta, > 0
 
   /// Time for which a message of @p bytes occupies the link, to the nearest picosecond.
-  Picoseconds occupied(std::int64_t bytes) const;
+  Picoseconds occupied(std::int64_t bytes) const { return virtual_time(bytes, bandwidth_Bps); }
 };
 
 /// The links of a job.

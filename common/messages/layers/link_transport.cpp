@@ -44,7 +44,7 @@ void LinkTransport::finish(Ticket ticket)
   const Batch batch = std::move(batches_.extract(ticket).mapped());
   Moment done = batch.last_departure;
   for (std::size_t i = 0; i < batch.stamps.size(); ++i)
-    if (batch.takes[i] > 0) done = std::max(done, Moment{batch.stamps[i] + batch.takes[i]});
+    if (batch.takes[i] > 0) done = std::max(done, Moment{later(batch.stamps[i], batch.takes[i])});
   clock_.arrive(done);
 }
 

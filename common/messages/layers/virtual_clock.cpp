@@ -10,19 +10,6 @@
 
 namespace rankwise {
 
-namespace {
-
-/// A later moment; Error on overflow, after three months.
-Moment later(Moment moment, Picoseconds by)
-{
-  constexpr Picoseconds last = 8'000'000 * picoseconds_per_s;
-  check(0 <= by && by <= last - moment.since_start,
-        "the virtual clock has run for more than eight million seconds");
-  return {moment.since_start + by};
-}
-
-}  // namespace
-
 std::string_view name_of(Lane lane)
 {
   return lane == Lane::compute ? "compute" : "communication";
@@ -38,7 +25,7 @@ void VirtualClock::charge_compute(std::int64_t flops, std::string_view name)
   const Picoseconds time = time_of(flops);
   const std::lock_guard lock(mutex_);
   State& compute = state(Lane::compute);
-  const Moment begin = std::exchange(compute.now, later(compute.now, time));
+  const Moment begin = std::exchange(compute.now, {later(compute.now.since_start, time)});
   step_.compute += time;
   step_.flops += flops;
   compute.spans.push_back({std::string(name), Lane::compute, begin, compute.now});
@@ -90,14 +77,14 @@ Moment VirtualClock::depart(Picoseconds occupied)
   const std::lock_guard lock(mutex_);
   State& lane = state_of_thread();
   const Moment departure = std::max(lane.now, lane.link_free);
-  lane.link_free = later(departure, occupied);
+  lane.link_free = {later(departure.since_start, occupied)};
   return departure;
 }
 
 void VirtualClock::arrive(Moment done)
 {
   const std::lock_guard lock(mutex_);
-  later(done, 0);
+  later(done.since_start, 0);
   if (lane_of_thread() == Lane::compute) return wait_until(done);
   State& communication = state(Lane::communication);
   communication.now = std::max(communication.now, done);
@@ -136,11 +123,6 @@ std::vector<VirtualSpan> VirtualClock::spans() const
   std::vector<VirtualSpan> all;
   for (const State& lane : lanes_) all.insert(all.end(), lane.spans.begin(), lane.spans.end());
   return all;
-}
-
-Picoseconds VirtualClock::time_of(std::int64_t flops) const
-{
-  return std::llround(static_cast<double>(flops) * static_cast<double>(picoseconds_per_s) / flops_per_s_);
 }
 
 Lane VirtualClock::lane_of_thread() const

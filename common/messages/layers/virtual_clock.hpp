@@ -125,7 +125,7 @@ class VirtualClock {
 
  protected:
   /// The time that this rank takes for arithmetic, to the nearest picosecond.
-  Picoseconds time_of(std::int64_t flops) const;
+  Picoseconds time_of(std::int64_t flops) const { return virtual_time(flops, flops_per_s_); }
 
  private:
   /// State of one lane.

@@ -97,7 +97,7 @@ class Stage {
     std::map<std::int64_t, Picoseconds>&handed = handed_[index(player)], &ended = ended_[index(player)];
     switch (line.kind) {
       case Kind::compute:
-        player.now += line.takes;
+        player.now = later(player.now, line.takes);
         step.compute += line.takes;
         step.flops += line.flops;
         return true;
@@ -144,7 +144,7 @@ class Stage {
       const Picoseconds occupied = link.occupied(message.bytes);
       if (message.direction == Transfer::Direction::send) {
         const Picoseconds departure = std::max(player.now, player.link_free);
-        player.link_free = transfer.sent = departure + occupied;
+        player.link_free = transfer.sent = later(departure, occupied);
         departures_[{player.rank, message.peer, message.group}].push_back(departure);
       } else {
         const Channel channel{message.peer, player.rank, message.group};
@@ -161,7 +161,7 @@ class Stage {
     for (const Expected& message : transfer.expected) {
       const std::vector<Picoseconds>& departed = departures_[message.channel];
       if (departed.size() <= message.number) return false;
-      done = std::max(done, departed[message.number] + message.takes);
+      done = std::max(done, later(departed[message.number], message.takes));
     }
     wait_until(player, done);
     open_[index(player)].erase(number);

@@ -233,6 +233,7 @@ class WrongInput(Lesson):
             (["--bucket=0"], ["--bucket=0"]),
             (["--link=5,1GB/s"], ["--link", "5"]),
             (["--link=5us,1GB/s", "--collectives=shared"], ["--link"]),
+            (["--link=5us,1GB/s", "--flops=1kFLOP/s", "--steps=20"], ["eight million seconds", "a higher --flops"]),
             (["--flops=7"], ["--flops=7"]),
             (["--check-every=-1"], ["--check-every=-1"]),
             (["--timeout=-1"], ["--timeout=-1"]),

@@ -96,4 +96,8 @@ TEST_CASE("Link: how long a message occupies it, to the picosecond")
   REQUIRE(Link{0, 3e12}.occupied(2) == 1);
   REQUIRE(Link{0, 3e9}.occupied(1) == 333);
   REQUIRE(Link{0, 1e3}.occupied(std::int64_t{1} << 30) == 1'073'741'824'000'000'000);
+  for (const double bandwidth : {1e3, 1e-300})
+    REQUIRE_THROWS_WITH((Link{0, bandwidth}.occupied(std::int64_t{1} << 62)), Contains("eight million seconds"));
+  REQUIRE(later(longest_virtual_time - 1, 1) == longest_virtual_time);
+  REQUIRE_THROWS_AS(later(longest_virtual_time, 1), UserError);
 }
