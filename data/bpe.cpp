@@ -113,14 +113,14 @@ class EntryReader final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return true; }
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception&) override
   {
-    problem = fmt::format("encoder.json is not JSON at byte {}", group_digits(static_cast<std::int64_t>(byte)));
+    problem = fmt::format("is not JSON at byte {}", group_digits(static_cast<std::int64_t>(byte)));
     return false;
   }
 
  private:
   bool no(const std::string& what)
   {
-    problem = fmt::format("encoder.json holds {}; it has to give each entry a number, counted from 0", what);
+    problem = fmt::format("holds {}; it has to give each entry a number, counted from 0", what);
     return false;
   }
 
@@ -131,19 +131,21 @@ class EntryReader final : public nlohmann::json_sax<nlohmann::json> {
 std::vector<std::string> read_entries(const VocabularyFiles& files)
 {
   EntryReader reader;
-  if (!nlohmann::json::sax_parse(files.encoder_json, &reader)) refuse(files, reader.problem);
+  if (!nlohmann::json::sax_parse(files.encoder_json, &reader))
+    refuse(files, files.entries_file + " " + reader.problem);
 
   const auto count = static_cast<std::int64_t>(reader.entries.size());
   std::vector<std::string> bytes(reader.entries.size());
   for (const auto& [spelled, number] : reader.entries) {
     if (number >= count) {
-      refuse(files, fmt::format("encoder.json has {} entries, and gives one of them the number {}",
+      refuse(files, fmt::format("{} has {} entries, and gives one of them the number {}", files.entries_file,
                                 group_digits(count), group_digits(number)));
     }
     std::string& place = bytes[static_cast<std::size_t>(number)];
-    if (!place.empty()) refuse(files, fmt::format("encoder.json gives two entries the number {}", number));
+    if (!place.empty())
+      refuse(files, fmt::format("{} gives two entries the number {}", files.entries_file, number));
     place = bytes_spelled(spelled).value_or("");
-    if (place.empty()) refuse(files, fmt::format("encoder.json spells no bytes in entry {}", number));
+    if (place.empty()) refuse(files, fmt::format("{} spells no bytes in entry {}", files.entries_file, number));
   }
   return bytes;
 }
@@ -165,12 +167,14 @@ BpeTokenizer::BpeTokenizer(const VocabularyFiles& files) : bytes_(read_entries(f
   std::unordered_map<std::string_view, Token> tokens;
   for (const std::string& bytes : bytes_) {
     const auto token = static_cast<Token>(tokens.size());
-    if (!tokens.emplace(bytes, token).second) refuse(files, fmt::format("encoder.json has entry {} twice", token));
+    if (!tokens.emplace(bytes, token).second)
+      refuse(files, fmt::format("{} has entry {} twice", files.entries_file, token));
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char letter = static_cast<char>(byte);
     const auto found = tokens.find(std::string_view(&letter, 1));
-    if (found == tokens.end()) refuse(files, fmt::format("encoder.json has no entry for the byte {:#04x}", byte));
+    if (found == tokens.end())
+      refuse(files, fmt::format("{} has no entry for the byte {:#04x}", files.entries_file, byte));
     token_of_byte_[static_cast<std::size_t>(byte)] = found->second;
   }
   read_merges(files, tokens);
@@ -179,6 +183,7 @@ BpeTokenizer::BpeTokenizer(const VocabularyFiles& files) : bytes_(read_entries(f
 void BpeTokenizer::read_merges(const VocabularyFiles& files,
                                const std::unordered_map<std::string_view, Token>& tokens)
 {
+  std::vector<bool> made(bytes_.size());
   const auto token_of = [&](std::string_view bytes) {
     const auto found = tokens.find(bytes);
     return found == tokens.end() ? Token{-1} : found->second;
@@ -194,15 +199,23 @@ void BpeTokenizer::read_merges(const VocabularyFiles& files,
     const auto left = bytes_spelled(text.substr(0, blank));
     const auto right = bytes_spelled(text.substr(std::min(blank + 1, text.size())));
     if (!left || !right || left->empty() || right->empty()) {
-      refuse(files, fmt::format("line {} of vocab.bpe is not two entries separated by a space", line));
+      refuse(files, fmt::format("line {} of {} is not two entries separated by a space", line, files.merges_file));
     }
     const Token a = token_of(*left), b = token_of(*right), result = token_of(*left + *right);
     if (a < 0 || b < 0 || result < 0) {
-      refuse(files, fmt::format("line {} of vocab.bpe merges entries that encoder.json does not have", line));
+      refuse(files, fmt::format("line {} of {} merges entries that {} does not have", line, files.merges_file,
+                                files.entries_file));
     }
     if (!merges_.emplace(pair_key(a, b), Merge{line, result}).second) {
-      refuse(files, fmt::format("line {} of vocab.bpe repeats a merge", line));
+      refuse(files, fmt::format("line {} of {} repeats a merge", line, files.merges_file));
     }
+    made[static_cast<std::size_t>(result)] = true;
+  }
+  for (std::size_t token = 0; token < bytes_.size(); ++token) {
+    const std::string& bytes = bytes_[token];
+    if (bytes.size() == 1 || made[token] || (bytes.front() == '<' && bytes.back() == '>')) continue;
+    refuse(files, fmt::format("no line of {} makes entry {} of {}, \"{}\"; a part of it is missing",
+                              files.merges_file, token, files.entries_file, bytes));
   }
 }
 

@@ -15,13 +15,15 @@ namespace rankwise {
 
 namespace {
 
-/// Content of one of the two files of a vocabulary, under OpenAI's name or under Hugging Face's.
-std::string read_vocabulary_file(const std::filesystem::path& folder, const char* name, const char* other_name)
+/// Content of one of the two files of a vocabulary.
+/// @param[in,out] name        OpenAI's name of it; on return the one under which it was found,
+/// @param         other_name  which may be Hugging Face's.
+std::string read_vocabulary_file(const std::filesystem::path& folder, std::string& name, const char* other_name)
 {
   std::error_code error;
-  const bool other =
-      !std::filesystem::exists(folder / name, error) && std::filesystem::exists(folder / other_name, error);
-  const std::string path = folder / (other ? other_name : name);
+  if (!std::filesystem::exists(folder / name, error) && std::filesystem::exists(folder / other_name, error))
+    name = other_name;
+  const std::string path = folder / name;
   return whole_text(path, {.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from},
                     max_vocabulary_file_bytes);
 }
@@ -56,9 +58,11 @@ std::size_t ByteTokenizer::last_cut(std::string_view text, std::size_t /*known*/
 
 VocabularyFiles read_vocabulary_files(const std::string& folder)
 {
-  return {.encoder_json = read_vocabulary_file(folder, "encoder.json", "vocab.json"),
-          .vocab_bpe = read_vocabulary_file(folder, "vocab.bpe", "merges.txt"),
-          .source = folder};
+  VocabularyFiles files;
+  files.source = folder;
+  files.encoder_json = read_vocabulary_file(folder, files.entries_file, "vocab.json");
+  files.vocab_bpe = read_vocabulary_file(folder, files.merges_file, "merges.txt");
+  return files;
 }
 
 std::vector<std::string> tokenizer_names()

@@ -48,9 +48,11 @@ class ByteTokenizer final : public Tokenizer {
 
 /// The contents, not yet parsed, of the two files in which GPT-2's vocabulary is published.
 struct VocabularyFiles {
-  std::string encoder_json;  ///< encoder.json: the number of each entry
-  std::string vocab_bpe;     ///< vocab.bpe: the merges, in the order in which they were learned
-  std::string source;        ///< origin for messages: a folder or a token file
+  std::string encoder_json;                   ///< encoder.json: the number of each entry
+  std::string vocab_bpe;                      ///< vocab.bpe: the merges, in the order in which they were learned
+  std::string source;                         ///< origin for messages: a folder or a token file
+  std::string entries_file = "encoder.json";  ///< name under which encoder.json was found
+  std::string merges_file = "vocab.bpe";      ///< name under which vocab.bpe was found
 };
 
 /// Size limit of a vocabulary file: GPT-2's have 1.0 and 0.5 million bytes.
@@ -58,7 +60,9 @@ constexpr std::int64_t max_vocabulary_file_bytes = 16 << 20;
 
 /// What to do when a vocabulary cannot be used.
 inline constexpr const char* where_vocabularies_come_from =
-    "--vocabulary-from names a folder with encoder.json and vocab.bpe. GPT-2's are fetched with:\n"
+    "--vocabulary-from names a folder with encoder.json and vocab.bpe, or with vocab.json and merges.txt. GPT-2's "
+    "are "
+    "fetched with:\n"
     "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)";
 
 /// Reads encoder.json and vocab.bpe in @p folder, or vocab.json and merges.txt, which are Hugging Face's names of them.

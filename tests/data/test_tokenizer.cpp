@@ -36,6 +36,9 @@ TEST_CASE("read_vocabulary_files: OpenAI's names and Hugging Face's, with or wit
   make_file(folder / "merges.txt", mark + small.vocab_bpe);
   CHECK(read_vocabulary_files(folder / ".").encoder_json == small.encoder_json);
   CHECK(read_vocabulary_files(folder / ".").vocab_bpe == small.vocab_bpe);
+  make_file(folder / "merges.txt", "t h\n");
+  CHECK_THROWS_WITH(make_tokenizer("gpt2", read_vocabulary_files(folder / ".")),
+                    Contains("no line of merges.txt makes entry 257 of vocab.json, \"the\""));
   make_file(folder / "encoder.json", "ours");
   CHECK(read_vocabulary_files(folder / ".").encoder_json == "ours");
   make_file(folder / "vocab.bpe", "\x1F\x8B\x08");
