@@ -19,6 +19,14 @@ namespace rankwise {
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
+/// Rejects vectors and ranks that no program of collectives can have.
+/// @param count    elements of a vector, at most @p most.
+/// @param root     a rank of the job,
+/// @param ranks    which has this number of ranks.
+/// @param repeats  timed calls.
+/// @throws UserError  for the first that is out of range.
+void check_vectors(std::int64_t count, std::int64_t most, int root, int ranks, int repeats);
+
 /// Sets the number of OpenMP threads of this rank, and checks that they start: a library divides a product among all of them,
 /// and the share of a missing thread would never be computed.
 /// @throws UserError  if fewer start.

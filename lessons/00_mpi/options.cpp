@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
-#include "common/base/text.hpp"
+#include "common/program/placement.hpp"
 
 namespace rankwise {
 
@@ -32,16 +32,7 @@ MpiOptions::MpiOptions()
 
 void check_options(const MpiOptions& options, const Session& session)
 {
-  constexpr std::int64_t most = 1 << 26;
-  if (options.count < 0 || options.count > most)
-    throw UserError(fmt::format("--count={} is not a valid number of elements.", options.count),
-                    fmt::format("Use 0 to {}.", group_digits(most)));
-  if (options.root < 0 || options.root >= session.ranks())
-    throw UserError(
-        fmt::format("--root={}, but the {} ranks are 0 to {}.", options.root, session.ranks(), session.ranks() - 1),
-        "Choose one of them, or start more ranks with `mpirun -np`.");
-  if (options.repeats < 1)
-    throw UserError(fmt::format("--repeats={} measures nothing.", options.repeats), "Use 1 or more.");
+  check_vectors(options.count, 1 << 26, options.root, session.ranks(), options.repeats);
   if (options.timeout_s < 0)
     throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
                     "Use a number of seconds, or 0 for no limit.");
@@ -49,6 +40,14 @@ void check_options(const MpiOptions& options, const Session& session)
     throw UserError(session.ranks() < 2 ? "--show=hang on one rank: no watchdog would end the deadlock."
                                         : "--show=hang with --timeout=0: nothing would end the deadlock.",
                     "Use `mpirun -np 2` or more ranks, and a time limit such as --timeout=2.");
+  const bool adds = options.shows("sum"), broadcasts = options.shows("broadcast");
+  const std::string elsewhere = fmt::format("with --show={}", options.show);
+  options.table.check_effects({{"count", adds || broadcasts, elsewhere, "Use --show=broadcast or sum."},
+                               {"root", broadcasts, elsewhere, "Use --show=broadcast."},
+                               {"repeats", options.shows("ping-pong"), elsewhere, "Use --show=ping-pong."}});
+  CategoryBytes least;
+  if (adds || broadcasts) least[Category::workspace] = 3 * 8 * options.count;  // own, that of the library, a shard
+  check_device_capacity(least, DeviceKind::cpu, "Use a smaller --count, or fewer ranks.");
 }
 
 }  // namespace rankwise

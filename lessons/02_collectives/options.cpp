@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
-#include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/program/device_option.hpp"
@@ -59,16 +58,7 @@ CollectiveOptions::CollectiveOptions()
 
 void check_options(const CollectiveOptions& options, const Session& session)
 {
-  constexpr std::int64_t most = std::int64_t{1} << 33;
-  if (options.count < 0 || options.count > most)
-    throw UserError(fmt::format("--count={} is not a valid number of elements.", options.count),
-                    fmt::format("Use 0 to {}.", group_digits(most)));
-  if (options.root < 0 || options.root >= session.ranks())
-    throw UserError(
-        fmt::format("--root={}, but the {} ranks are 0 to {}.", options.root, session.ranks(), session.ranks() - 1),
-        "Choose one of them, or start more ranks with `mpirun -np`.");
-  if (options.repeats < 1)
-    throw UserError(fmt::format("--repeats={} measures nothing.", options.repeats), "Use 1 or more.");
+  check_vectors(options.count, std::int64_t{1} << 33, options.root, session.ranks(), options.repeats);
   if (options.ranks_per_node < 0)
     throw UserError(fmt::format("--ranks-per-node={} is not a number of ranks.", options.ranks_per_node),
                     "Use 1 or more, or 0 for the machines as they are.");
@@ -87,6 +77,16 @@ void check_options(const CollectiveOptions& options, const Session& session)
     throw UserError(
         fmt::format("--count={} does not give blocks of one size to {} ranks.", options.count, session.ranks()),
         fmt::format("Use a multiple of {}, or --collective=all-to-all-v.", session.ranks()));
+  const std::string elsewhere = fmt::format("with --collective={}", options.collective),
+                    runs = "A dry run times nothing: leave --dry-run out.";
+  const bool barrier = options.collective == "barrier";
+  const bool rooted =
+      options.collective == "all" || options.collective == "broadcast" || options.collective == "reduce";
+  options.table.check_effects({{"count", !barrier, elsewhere, "A barrier has no elements: use another collective."},
+                               {"type", !barrier, elsewhere, "A barrier has no elements: use another collective."},
+                               {"root", rooted, elsewhere, "Use --collective=broadcast or reduce."},
+                               {"repeats", !options.dry_run, "with --dry-run", runs},
+                               {"trace", !options.dry_run, "with --dry-run", runs}});
   check_algorithm(asked.of_group(), options.topology());
   check_transport(options.transport, options.device);
   if (options.dry_run) return;

@@ -71,6 +71,9 @@ class Limits(ShortTextCase):
             found = re.search(rf"; ulimit -{letter} leaves ([\d,]+) bytes to one rank\.", left)
             self.assertGreater(int(found[1].replace(",", "")), 0, left)
             self.assertLess(int(found[1].replace(",", "")), 3000000 << 10, left)
+            limited[2] = limited[2].replace("3000000", "1500000")
+            done = run_to_its_end([*limited, os.path.join(BUILD, "lessons/00_mpi"), "--show=sum", "--count=67108864"])
+            self.assert_is_refusal(done, ["this run needs 1,610,612,736 bytes a rank", f"ulimit -{letter}", "Use a smaller --count"])
 
     @unittest.skipUnless(os.path.exists("/proc/self/cgroup") and shutil.which("unshare"), "there are no control groups here")
     def test_a_control_group_of_each_version(self):
