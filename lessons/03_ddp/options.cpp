@@ -25,4 +25,10 @@ void declare(OptionTable& table, DdpOptions& options)
   declare_elastic(table, options, false);
 }
 
+std::vector<Effect> effects_of(const DdpOptions& options)
+{
+  const bool in_buckets = options.strategy == Strategy::bucketed || options.strategy == Strategy::overlapped;
+  return {{"bucket", in_buckets, "without buckets", "It has no effect. Use --strategy=bucketed or overlapped."}};
+}
+
 }  // namespace rankwise

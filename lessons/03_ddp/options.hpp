@@ -27,5 +27,7 @@ struct DdpOptions : BucketOptions {
 
 /// Declares the options of BucketOptions and --strategy.
 void declare(OptionTable& table, DdpOptions& options);
+/// Options of lesson 03, and whether they do something.
+std::vector<Effect> effects_of(const DdpOptions& options);
 
 }  // namespace rankwise

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "lessons/frame/options.hpp"
 
 namespace rankwise {
 
@@ -129,6 +130,7 @@ void check_options(const PlannerOptions& o, const OptionTable& table, const Sess
   for (const char* option : {"only", "skip", "measured-with"})
     effects.push_back({option, measures, "without measured steps", "Add --calibrate=FILE or --check=FILE."});
   table.check_effects(effects);
+  table.check_effects(effects_of(o.model.experts));
 }
 
 }  // namespace rankwise

@@ -53,10 +53,6 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
 
 void check_output(const LessonOptions& options, const Session& session)
 {
-  if (options.dry_run && !options.html.empty())
-    throw UserError(
-        fmt::format("--html={} with --dry-run.", options.html),
-        "A dry run makes no step that the page could show. Use --report=FILE.json, or run without --dry-run.");
   if (session.ranks() > 1 && !options.prompt_file.empty() && is_stream(options.prompt_file))
     throw UserError(fmt::format("--prompt-file={} is a pipe or a device, which only one of {} ranks could read.",
                                 options.prompt_file, session.ranks()),

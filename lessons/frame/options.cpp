@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/program/rank_failure.hpp"
 #include "gpt2/record/record.hpp"
 
@@ -82,6 +83,14 @@ void check_elastic(const LessonOptions& options, int N)
   if (!options.dry_run && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
 }
 
+std::vector<Effect> effects_of(const ExpertConfig& experts)
+{
+  std::vector<Effect> effects;
+  for (const char* option : {"expert-every", "capacity-factor", "auxiliary-loss"})
+    effects.push_back({option, experts.count > 1, "with --experts=1", "It has no effect. Use more experts."});
+  return effects;
+}
+
 void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_t steps)
 {
   const std::string in_run = fmt::format("in a run of {} steps", steps), no_effect = "It has no effect. ";
@@ -95,6 +104,8 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
        "The script is that of the steps that a dry run rehearses on the links of --link: add both."},
       {"record-values", !o.record.empty(), "without --record",
        "The values are part of the record: add --record=FILE."},
+      {"flops", !o.messages.link.empty() || table.json().contains("partition"), "without --link",
+       "It is the rate of the virtual clock: add --link=5us,10GB/s."},  // --partition: of schedules too
       {"copies", o.elastic, "without --elastic", "Copies take the place of ranks that die: add --elastic."},
       {"warmup", o.schedule.warmup <= steps, in_run, "The warm-up would not end. " + fewer},
       {"min-learning-rate", decays, "without a rate that falls",
@@ -113,9 +124,12 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
   for (const char* option : {"prompt", "prompt-file", "stop", "samples", "temperature", "top-k", "top-p"})
     effects.push_back({option, o.sample > 0, "without a sample",
                        no_effect + "Add --sample=N, the number of tokens to generate."});
-  for (const char* option : {"expert-every", "capacity-factor", "auxiliary-loss"})
-    effects.push_back({option, o.experts.count > 1, "with --experts=1", no_effect + "Use more experts."});
+  for (const char* option : {"trace", "log", "record", "html"})
+    effects.push_back({option, !o.dry_run, "with --dry-run",
+                       "A dry run makes no step that the file could show. Use --report=FILE.json, or run without "
+                       "--dry-run."});
   table.check_effects(effects);
+  table.check_effects(effects_of(o.experts));
 }
 
 }  // namespace rankwise

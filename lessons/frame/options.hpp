@@ -69,6 +69,8 @@ void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);
 /// Refuses --elastic where N ranks cannot go on without some of them.
 /// @throws UserError  if so, with the reason.
 void check_elastic(const LessonOptions& options, int N);
+/// Options of experts, and whether they do something.
+std::vector<Effect> effects_of(const ExpertConfig& experts);
 /// Refuses options that do nothing in a run of @p steps steps.
 /// @throws UserError  with what is missing.
 void check_effects(const OptionTable& table, const LessonOptions& options, std::int64_t steps);

@@ -53,6 +53,7 @@ namespace rankwise {
 ///     replicated()                         parameters that every rank has whole, to be compared
 ///     report(report)                       further checks and figures of this lesson
 ///     close()                              releases resources that outlive the run, as files
+///     effects_of(options)                  free function: options of the lesson, and whether they do something
 ///     report_plan(report, options, N)      free function: prints more of a dry run; with a further argument, a function
 ///                                          that rehearses a step of other options and returns its seconds
 ///     without_files(options)               free function: the options of a run with the same messages and without files
@@ -113,6 +114,7 @@ void check_run(typename L::Options& options, const OptionTable& table, const Ses
   check_ranges(options);
   if (!options.dry_run) start_threads(options.threads);  // before the first buffer is filled
   check_effects(table, options, options.epochs > 0 ? any_number : options.schedule_over(0).steps);
+  if constexpr (requires { effects_of(options); }) table.check_effects(effects_of(options));
   check_ranks<L>(options, ranks_of(options, session));
   check_elastic(options, ranks_of(options, session));
   check_output(options, session);

@@ -105,8 +105,8 @@ class Precision(Lesson):
             self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected, (ranks, options))
 
     def test_gradients_in_bf16_are_half_the_bytes(self):
-        for ranks, strategy in [(2, "flat"), (3, "overlapped"), (4, "bucketed")]:
-            options = ["--steps=10", "--global-batch=24", "--bucket=100kB", f"--strategy={strategy}"]
+        for ranks, *strategy in [(2, "--strategy=flat"), (3, "--bucket=100kB"), (4, "--strategy=bucketed", "--bucket=100kB")]:
+            options = ["--steps=10", "--global-batch=24", *strategy]
             wide, narrow = (self.report(*options, self.BF16, f"--gradients={g}", ranks=ranks) for g in ("f32", "bf16"))
             sent = [report["traffic"]["world"] for report in (wide, narrow)]
             self.assertEqual(sent[0]["bytes"], 2 * sent[1]["bytes"])
@@ -197,7 +197,7 @@ class VirtualClock(Lesson):
 
     def test_overlap_hides_what_flat_exposes(self):
         # The link is such that communication takes about half as long as the backward pass.
-        flat, overlapped = (self.virtual(f"--strategy={s}", "--bucket=50kB") for s in ("flat", "overlapped"))
+        flat, overlapped = (self.virtual(option) for option in ("--strategy=flat", "--bucket=50kB"))
         backward = 2 / 3 * flat["compute_ps"]
         self.assertTrue(0.3 * backward < flat["exposed_ps"] < 0.6 * backward, flat)
         self.assertLess(overlapped["exposed_ps"], 0.2 * flat["exposed_ps"])
@@ -234,7 +234,8 @@ class WrongInput(Lesson):
             (["--link=5,1GB/s"], ["--link", "5"]),
             (["--link=5us,1GB/s", "--collectives=shared"], ["--link"]),
             (["--link=5us,1GB/s", "--flops=1kFLOP/s", "--steps=20"], ["eight million seconds", "a higher --flops"]),
-            (["--flops=7"], ["--flops=7"]),
+            (["--link=5us,1GB/s", "--flops=7"], ["--flops=7 is not"]),
+            (["--strategy=flat", "--bucket=1MB"], ["--bucket=1MB without buckets", "--strategy=bucketed or overlapped"]),
             (["--check-every=-1"], ["--check-every=-1"]),
             (["--timeout=-1"], ["--timeout=-1"]),
             (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),

@@ -175,6 +175,7 @@ class Refusals(Planner):
             ([A100, "--gpus=0"], ["--gpus=0 is not from 1"]),
             ([A100, "--days=3"], ["--days=3 on another question", "--question=fewest-gpus"]),
             ([A100, "--only=x"], ["--only=x without measured steps"]),
+            ([A100, "--model=22b", "--auxiliary-loss=0.1"], ["--auxiliary-loss=0.1 with --experts=1"]),
             ([A100, "--sequence=2147483648", "--channels=8", "--heads=1", "--layers=1", "--vocabulary=8"], ["operations, too many"]),
             ([A100, "--rows=11"], ["--rows=11 is not from 1 to 10"]),
             ([A100, "--model=22b", "--system=megatron", "--tp=7"], ["the degrees do not divide 8 GPUs"]),

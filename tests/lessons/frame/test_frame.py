@@ -462,6 +462,9 @@ class DryRun(ProgramCase):
     def test_only_a_dry_run_answers_for_others(self):
         self.program = "lessons/06_zero3"
         self.assert_all_refused([(["--ranks=4"], ["--ranks=4 without --dry-run", "mpirun -np N"]),
+                                 (["--flops=1GFLOP/s"], ["--flops=1GFLOP/s without --link", "add --link"]),
+                                 *((["--dry-run", f"--{option}=x"], [f"--{option}=x with --dry-run", "Use --report"])
+                                   for option in ("trace", "log", "record", "html")),
                                  (["--dry-run", "--ranks=-1"], ["--ranks=-1 is out of range"]),
                                  (["--dry-run", "--ranks=3"], ["cannot be shared out among 3 ranks"])])
         self.assert_refused("--ranks=4", ranks=2, says=["--ranks=4 without --dry-run"])
