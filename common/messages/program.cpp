@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
@@ -97,6 +98,21 @@ std::optional<Stop> refusal(const std::function<void()>& checks)
   }
 }
 
+/// Refuses limits of this process with which the MPI library would die as it starts, often by a signal.
+/// @throws UserError  for the first of them.
+void check_limits()
+{
+  const auto check = [](auto resource, const char* command, rlim_t unit, rlim_t least) {
+    rlimit limit{};
+    check_system(getrlimit(resource, &limit) == 0, "ask for the limits of this process");
+    if (limit.rlim_cur / unit < least)
+      throw UserError(fmt::format("{} {}: MPI needs {} to start.", command, limit.rlim_cur / unit, least),
+                      fmt::format("Raise the limit first, as with {} {}.", command, 4 * least));
+  };
+  check(RLIMIT_NOFILE, "ulimit -n", 1, 32);
+  check(RLIMIT_AS, "ulimit -v", 1024, has_launcher() ? 1 << 20 : 1 << 17);
+}
+
 /// Checks the files that the options name.
 /// @return  the locks of those that will be written.
 std::vector<FileLock> check_and_lock(const OptionTable& options)
@@ -149,6 +165,12 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
                 const std::function<int(Session&)>& run)
 {
   try {
+    if (const std::optional<Stop> limited = refusal(check_limits)) {
+      // The launcher ends the others when the first process has ended.
+      std::this_thread::sleep_for(std::chrono::milliseconds(100) * launched_rank());
+      print_text(stderr, limited->text + "\n");
+      return limited->status;
+    }
     std::optional<Stop> own = refusal([&] { options.parse(argc, argv); });
     const nlohmann::json asked = own ? nlohmann::json::object() : options.json();
     const double timeout_s = std::max(asked.value("timeout", Watchdog::default_timeout_s), 0.0);

@@ -153,6 +153,12 @@ dies() {
 
 # A sanitizer has a report of its own.
 if [ -z "$sanitized" ]; then
+  for limit in '-n 8' '-v 100000'; do
+    run bash -c "ulimit $limit"' && exec "$0"' "$fail"
+    expect_status 2
+    expect 1 err "^error: ulimit $limit: MPI needs "
+    expect 1 err '^error: '
+  done
   program='(anonymous namespace)'
   dies segfault 11 SIGSEGV "$program::die($program::How)"
   dies overflow 11 SIGSEGV "$program::recurse(int)"
