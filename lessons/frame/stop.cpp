@@ -1,11 +1,13 @@
 #include "lessons/frame/stop.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <csignal>
-#include <iterator>
 #include <omp.h>
 #include <unistd.h>
+#include <vector>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "common/files/descriptor.hpp"
@@ -22,9 +24,21 @@ struct Request {
   int number;
   const char* name;
 };
-constexpr Request requests[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},
-                                {SIGQUIT, "SIGQUIT"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
-                                {SIGALRM, "SIGALRM"}, {SIGXCPU, "SIGXCPU"}};
+constexpr Request named_requests[] = {{SIGTERM, "SIGTERM"},    {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},
+                                      {SIGQUIT, "SIGQUIT"},    {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
+                                      {SIGALRM, "SIGALRM"},    {SIGXCPU, "SIGXCPU"}, {SIGVTALRM, "SIGVTALRM"},
+                                      {SIGPROF, "SIGPROF"},    {SIGIO, "SIGIO"},     {SIGPWR, "SIGPWR"},
+                                      {SIGSTKFLT, "SIGSTKFLT"}};
+
+/// Numbers of the signals that ask to stop: those that have a name above, and all real-time signals.
+std::vector<int> find_requests()
+{
+  std::vector<int> numbers;
+  for (const Request& request : named_requests) numbers.push_back(request.number);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) numbers.push_back(number);
+  return numbers;
+}
+const std::vector<int> requests = find_requests();
 
 volatile std::sig_atomic_t noted_signal = 0;
 
@@ -36,12 +50,13 @@ extern "C" void note(int signal)
     static_cast<void>(!write(STDERR_FILENO, clear_picture.data(), clear_picture.size()));
 }
 
-/// True if the process was started with this signal ignored, as by a shell for background commands of a script.
-bool is_ignored(int signal)
+/// True if this is what a signal does now. The process may have been started with it ignored, as by a shell for background
+/// commands of a script, or a profiler may handle it.
+bool is_handled_by(void (*handler)(int), int signal)
 {
   struct sigaction action = {};
   sigaction(signal, nullptr, &action);
-  return action.sa_handler == SIG_IGN;
+  return action.sa_handler == handler;
 }
 
 /// A second signal has its default effect, but for SIGXCPU: the system repeats it each second once the CPU time is used up.
@@ -54,16 +69,14 @@ void handle(int signal)
 }
 
 /// A signal that a rank has noted, the same on all ranks; 0 for none. In a job that may lose ranks an all-reduce that has
-/// been started cannot be ended after a death: MPI's agreement takes its place, whose bits say that a signal was not noted.
+/// been started cannot be ended after a death: MPI's agreement takes its place, whose bits say that a signal was not noted;
+/// all real-time signals share the first.
 int agreed_signal(int noted)
 {
-  unsigned bits = 0;
-  for (std::size_t i = 0; i < std::size(requests); ++i)
-    if (noted != requests[i].number) bits |= 1U << i;
-  const unsigned all = agree_on(bits);
-  for (std::size_t i = 0; i < std::size(requests); ++i)
-    if ((all >> i & 1) == 0) return requests[i].number;
-  return 0;
+  const unsigned own = noted == 0 ? 0 : 1U << (noted < SIGRTMIN ? noted : 0);
+  const unsigned all = ~agree_on(~own);
+  const int first = std::countr_zero(all);
+  return all == 0 ? 0 : first == 0 ? SIGRTMIN : first;
 }
 
 /// Leaves the signals to the first thread, and gives it a stack for the handler. A matrix product of a library may
@@ -73,7 +86,7 @@ void handle_on_own_stack()
   provide_signal_stack();
   sigset_t set;
   sigemptyset(&set);
-  for (const Request& request : requests) sigaddset(&set, request.number);
+  for (const int request : requests) sigaddset(&set, request);
 #pragma omp parallel
   if (omp_get_thread_num() != 0) pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
@@ -93,15 +106,15 @@ StopRequests::StopRequests() : world_(Communicator::world())
 {
   noted_signal = 0;
   handle_on_own_stack();
-  for (const Request& request : requests)
-    if (!is_ignored(request.number)) handle(request.number);
+  for (const int request : requests)
+    if (is_handled_by(SIG_DFL, request)) handle(request);
   limit_time_before_the_kill();
 }
 
 StopRequests::~StopRequests()
 {
-  for (const Request& request : requests)
-    if (!is_ignored(request.number)) std::signal(request.number, SIG_DFL);
+  for (const int request : requests)
+    if (is_handled_by(note, request)) std::signal(request, SIG_DFL);
 }
 
 void StopRequests::begin_step()
@@ -119,11 +132,11 @@ int StopRequests::end_step()
   return agreed_;
 }
 
-const char* name_of_signal(int signal)
+std::string name_of_signal(int signal)
 {
-  return std::find_if(std::begin(requests), std::end(requests),
-                      [=](const Request& r) { return r.number == signal; })
-      ->name;
+  for (const auto& [number, name] : named_requests)
+    if (number == signal) return name;
+  return fmt::format("SIGRTMIN+{}", signal - SIGRTMIN);
 }
 
 }  // namespace rankwise

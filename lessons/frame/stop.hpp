@@ -1,13 +1,15 @@
 #pragma once
 
 #include <mpi.h>
+#include <string>
 
 #include "common/messages/communicator.hpp"
 
 /// @file
 /// Requests to stop a run between two steps: SIGTERM from a scheduler, SIGINT and SIGQUIT from the keyboard, SIGHUP from a terminal
 /// that is closed, SIGXCPU and SIGALRM when a time is used up, and SIGUSR1 and SIGUSR2, which a launcher forwards to all ranks without
-/// ending them: `kill -USR1` with the process id of mpirun.
+/// ending them: `kill -USR1` with the process id of mpirun. So does every other signal that would end the process, unless it tells
+/// of a fault of the program or of a write.
 
 namespace rankwise {
 
@@ -17,7 +19,7 @@ namespace rankwise {
 /// At most one per process. All ranks construct and destroy it together.
 class StopRequests {
  public:
-  /// Begins to record the signals, except those that the process ignores.
+  /// Begins to record the signals, except those that the process ignores or handles.
   StopRequests();
   /// Restores the default handlers.
   ~StopRequests();
@@ -37,6 +39,6 @@ class StopRequests {
 };
 
 /// The name of one of these signals.
-const char* name_of_signal(int signal);
+std::string name_of_signal(int signal);
 
 }  // namespace rankwise

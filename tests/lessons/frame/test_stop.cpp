@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <set>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -41,6 +42,32 @@ TEST_CASE("StopRequests: one rank is asked, all stop")
   if (world().rank() == world().ranks() - 1) raise(SIGUSR1);
   stop.begin_step();
   CHECK(stop.end_step() == SIGUSR1);
+}
+
+TEST_CASE("StopRequests: every signal that ends a process asks to stop, but for those of faults and of writes")
+{
+  const std::set<int> others{SIGKILL, SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT, SIGTRAP, SIGSYS, SIGPIPE,
+                             SIGXFSZ, SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    if (others.contains(number) || (31 < number && number < SIGRTMIN)) continue;  // glibc keeps two for itself
+    StopRequests stop;
+    raise(number);
+    stop.begin_step();
+    CHECK(stop.end_step() == number);
+    CHECK(name_of_signal(number).starts_with("SIG"));
+  }
+}
+
+TEST_CASE("StopRequests: a signal that another part of the process handles stays its own")
+{
+  std::signal(SIGPROF, [](int) {});
+  {
+    StopRequests stop;
+    raise(SIGPROF);
+    stop.begin_step();
+    CHECK(stop.end_step() == 0);
+  }
+  CHECK(std::signal(SIGPROF, SIG_DFL) != SIG_DFL);
 }
 
 TEST_CASE("StopRequests: a signal in the middle of a matrix product overwrites nothing")
