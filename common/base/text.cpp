@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -104,16 +106,22 @@ std::size_t character_bytes(std::string_view text)
 
 std::string printable(std::string_view text)
 {
+  // Characters that move a cursor or turn the direction of the text after them.
+  constexpr std::pair<std::uint32_t, std::uint32_t> controls[] = {
+      {0, 8}, {0xB, 0x1F}, {0x7F, 0x9F}, {0x61C, 0x61C}, {0x200E, 0x200F}, {0x202A, 0x202E}, {0x2066, 0x2069}};
   std::string shown;
   for (std::string_view rest = text, piece; !rest.empty(); rest.remove_prefix(piece.size())) {
     const std::size_t length = character_bytes(rest);
     piece = rest.substr(0, std::max<std::size_t>(length, 1));
-    const bool control = (piece < " " && piece != "\n" && piece != "\t") || piece == "\x7F" ||
-                         ("\xC2\x80" <= piece && piece <= "\xC2\x9F");
+    std::uint32_t code = static_cast<unsigned char>(piece[0]);
+    if (length > 1) code &= 0xFFU >> (length + 1);
+    for (const char byte : piece.substr(1)) code = code << 6 | (static_cast<unsigned char>(byte) & 0x3F);
+    const bool control = std::ranges::any_of(
+        controls, [&](const auto& range) { return range.first <= code && code <= range.second; });
     if (length > 0 && !control)
       shown += piece;
     else
-      for (const char byte : piece) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+      shown += length > 1 ? fmt::format("\\u{{{:x}}}", code) : fmt::format("\\x{:02x}", code);
   }
   return shown;
 }

@@ -40,8 +40,8 @@ std::string_view trimmed(std::string_view text);
 /// @source  The Unicode Standard, table 3-7.
 std::size_t character_bytes(std::string_view text);
 
-/// The text as a terminal may show it: control characters other than tabs and line ends, and bytes that are not UTF-8, are written
-/// in hexadecimal, an escape as "\x1b".
+/// The text as a terminal may show it: control characters other than tabs and line ends, bytes that are not UTF-8, and characters that
+/// turn the direction of a text are written in hexadecimal: an escape as "\x1b", the override of a direction as "\u{202e}".
 std::string printable(std::string_view text);
 
 /// Writes printable(@p text) to a stream, and flushes it.

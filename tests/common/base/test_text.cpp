@@ -68,7 +68,8 @@ TEST_CASE("printable: control characters and bytes that are not UTF-8 are shown,
   CHECK(printable(std::string("a\0b", 3)) == "a\\x00b");
   CHECK(printable("\x1B[31m\r\a\x7F") == "\\x1b[31m\\x0d\\x07\\x7f");
   CHECK(printable("\xC2\x9B"
-                  "31m") == "\\xc2\\x9b31m");  // U+009B begins a sequence as ESC [ does
+                  "31m") == "\\u{9b}31m");  // U+009B begins a sequence as ESC [ does
+  CHECK(printable("run\u202Etxt.h5 \u2066\u200F\u061C") == "run\\u{202e}txt.h5 \\u{2066}\\u{200f}\\u{61c}");
   CHECK(printable("caf\xE9") == "caf\\xe9");
   CHECK(printable("\xE2\x82") == "\\xe2\\x82");
 }
