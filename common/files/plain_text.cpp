@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
+#include <thread>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -57,6 +62,19 @@ bool begins_as(std::string_view text, std::string_view pattern)
   throw UserError(fmt::format("{} {}.", request.asked, why), request.remedy);
 }
 
+/// The first byte of a pipe, if it has come; for a writer of the pipe this waits ten seconds.
+std::optional<char> first_byte(const Descriptor& pipe, const FileRequest& request)
+{
+  char byte = 0;
+  for (int naps = 0; naps < 100; ++naps) {
+    const ssize_t count = read(pipe.id(), &byte, 1);
+    if (count != 0) return count > 0 ? std::optional(byte) : std::nullopt;  // a writer that is slow: EAGAIN
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  refuse({request.asked, "Start the program that writes to it first. " + request.remedy},
+         "is a pipe, and no program has written to it for ten seconds");
+}
+
 }  // namespace
 
 std::string_view without_mark(std::string_view begin, const FileRequest& request)
@@ -78,8 +96,14 @@ void read_text(const std::string& path, const FileRequest& request,
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) refuse(request, "does not exist" + looked_for(path));
   if (std::filesystem::is_directory(status)) refuse(request, "is a folder");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) refuse(request, "cannot be read: " + system_error());
+  const Descriptor opened(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
+  if (!opened.good()) refuse(request, "cannot be read: " + system_error());
+  const std::optional<char> head = std::filesystem::is_fifo(status) ? first_byte(opened, request) : std::nullopt;
+  check_system(fcntl(opened.id(), F_SETFL, 0) == 0, "read " + path);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fdopen(fcntl(opened.id(), F_DUPFD_CLOEXEC, 0), "rb"),
+                                                             &std::fclose);
+  check_system(file != nullptr && (!head || std::ungetc(static_cast<unsigned char>(*head), file.get()) >= 0),
+               "read " + path);
   std::string block(1 << 20, '\0');
   for (bool first = true; const std::size_t count = std::fread(block.data(), 1, block.size(), file.get());
        first = false) {

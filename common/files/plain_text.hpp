@@ -20,7 +20,7 @@ namespace rankwise {
 std::string_view without_mark(std::string_view begin, const FileRequest& request);
 
 /// Calls @p use with each block of a text in order, as without_mark() leaves it.
-/// @throws UserError  as without_mark() does, and when the file is missing, a folder or unreadable.
+/// @throws UserError  as without_mark() does, and when the file is missing, a folder, unreadable, or a pipe without a writer.
 /// @failure  Error when reading fails later.
 void read_text(const std::string& path, const FileRequest& request,
                const std::function<void(std::string_view)>& use);
