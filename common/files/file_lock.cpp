@@ -50,11 +50,12 @@ bool has_name(const Descriptor& file, const std::string& name)
 
 [[noreturn]] void refuse(const std::string& asked, const std::string& reason, const std::string& lock)
 {
-  throw UserError(fmt::format("{} cannot be written: {}.", asked, reason),
-                  fmt::format("Its lock file {} is created first, and given the owner and permissions of the old "
-                              "file, if there is one.\n"
-                              "Choose a writable folder with free space, or another name.",
-                              lock));
+  throw UserError(
+      fmt::format("{} cannot be written: {}.", asked, reason),
+      fmt::format("Its lock file {} is created first, and given the owner, permissions and attributes of the old "
+                  "file, if there is one.\n"
+                  "Choose a writable folder with free space, or another name.",
+                  lock));
 }
 
 void remove_stale_temporaries(const std::string& path)

@@ -16,9 +16,12 @@
 #include <xxhash.h>
 
 #include <fmt/format.h>
+#include <linux/limits.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -156,6 +159,26 @@ void set_job_number(std::uint64_t number)
 
 // ---- Temporary files ----------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// Gives the open file the access list and the users' attributes of @p path. @return  whether it has them; errno says why not.
+bool copy_attributes(const Descriptor& file, const std::string& path)
+{
+  std::string names(XATTR_LIST_MAX, '\0'), value(XATTR_SIZE_MAX, '\0');
+  const ssize_t length = listxattr(path.c_str(), names.data(), names.size());
+  if (length < 0) return errno == ENOTSUP;
+  names.resize(static_cast<std::size_t>(length));
+  for (const std::string& name : split(names, '\0')) {
+    if (!name.starts_with("user.") && name != "system.posix_acl_access") continue;
+    const ssize_t size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
+    if (size < 0 || fsetxattr(file.id(), name.c_str(), value.data(), static_cast<std::size_t>(size), 0) != 0)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool copy_owner_and_mode(const Descriptor& file, const std::string& path)
 {
   struct stat old {
@@ -164,7 +187,7 @@ bool copy_owner_and_mode(const Descriptor& file, const std::string& path)
   if (fstat(file.id(), &own) != 0) return false;
   const bool same_owner = own.st_uid == old.st_uid && own.st_gid == old.st_gid;
   return (same_owner || fchown(file.id(), old.st_uid, old.st_gid) == 0) &&
-         fchmod(file.id(), old.st_mode & 07777) == 0;
+         fchmod(file.id(), old.st_mode & 07777) == 0 && copy_attributes(file, path);
 }
 
 namespace {
@@ -178,7 +201,7 @@ Descriptor open_temporary(const std::string& path)
   check_system(file.good(), "create " + temporary);
   or_remove_temporary(path, [&] {
     check_system(copy_owner_and_mode(file, path),
-                 fmt::format("give {} the owner and permissions of {}", temporary, path));
+                 fmt::format("give {} the owner, permissions and attributes of {}", temporary, path));
   });
   return file;
 }

@@ -42,7 +42,7 @@ bool is_temporary_of(const std::string& path, const std::string& target);
 /// Sets the number of the job; by default it is a random number drawn by this process.
 void set_job_number(std::uint64_t number);
 
-/// Gives an open file the owner, group and permissions of @p path, if that exists.
+/// Gives an open file the owner, group, permissions, access list (ACL) and users' attributes of @p path, if that exists.
 /// @return  false, with errno set, if the system does not allow it.
 bool copy_owner_and_mode(const Descriptor& file, const std::string& path);
 

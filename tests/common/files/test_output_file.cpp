@@ -1,5 +1,6 @@
 // common/files/output_file.hpp and common/files/file_lock.hpp: a file has its old content or its new one, and one job at a time writes it.
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include "common/base/error.hpp"
 #include "common/files/file_lock.hpp"
@@ -110,6 +112,30 @@ TEST_CASE("write_file: a symbolic link is kept, and its target is replaced")
     CHECK(read_file(folder / "there/file") == content);
   }
   CHECK(temporary_name(folder / "link") == temporary_name(folder / "there/file"));
+}
+
+TEST_CASE("write_file: the new file has the access list and the users' attributes of the old one")
+{
+  // Version 2 of a list: tag, permissions and number of the owner, a further user, the group, the mask and all others.
+  const auto entry = [](char tag, char permissions, const std::string& number) {
+    return std::string{tag, 0, permissions, 0} + number;
+  };
+  const std::string none(4, '\xFF'), list = std::string("\2\0\0\0", 4) + entry(1, 6, none) +
+                                            entry(2, 4, std::string("\x39\x30\0\0", 4)) + entry(4, 0, none) +
+                                            entry(16, 4, none) + entry(32, 0, none);
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  write_file(path, "old");
+  for (const auto& [name, value] :
+       {std::pair("user.origin", std::string("a lab")), {"system.posix_acl_access", list}}) {
+    if (setxattr(path.c_str(), name, value.data(), value.size(), 0) != 0) continue;  // not in every file system
+    write_file(path, "new");
+    std::string kept(100, '\0');
+    kept.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(getxattr(path.c_str(), name, kept.data(), kept.size()), 0)));
+    CHECK((kept == value));
+  }
+  CHECK(read_file(path) == "new");
 }
 
 TEST_CASE("links that never end are refused")
