@@ -31,7 +31,8 @@ FileRequest request_of(const std::string& path)
 
 /// What is found in a text that comes in blocks, and that its reader may not expect.
 struct Findings {
-  std::int64_t bytes = 0, zeros = 0, first_zero = 0, not_utf8 = 0, carriage_returns = 0, ends_of_text = 0;
+  std::int64_t bytes = 0, zeros = 0, first_zero = 0, not_utf8 = 0, marks = 0, line_feeds = 0, returns = 0,
+               returns_before_feeds = 0, ends_of_text = 0;
   std::string waiting{};  // the end of what has come: it is judged together with what follows
 
   void add(std::string_view block)
@@ -42,7 +43,10 @@ struct Findings {
       const std::size_t length = character_bytes(rest), taken = std::max<std::size_t>(length, 1);
       if (rest[0] == '\0' && zeros++ == 0) first_zero = bytes;
       not_utf8 += length == 0;
-      carriage_returns += rest[0] == '\r' && rest[1] == '\n';
+      marks += rest.starts_with("\uFEFF");
+      line_feeds += rest[0] == '\n';
+      returns += rest[0] == '\r';
+      returns_before_feeds += rest[0] == '\r' && rest[1] == '\n';
       ends_of_text += rest[0] == '<' && rest.starts_with(end_of_text);
       rest.remove_prefix(taken);
       bytes += static_cast<std::int64_t>(taken);
@@ -58,8 +62,19 @@ struct Findings {
     const auto note = [&](std::int64_t count, std::string_view what) {
       if (count > 0) all += fmt::format("note: {} {}.\n", group_digits(count), what);
     };
-    note(not_utf8, "bytes are not UTF-8. If they are Latin-1: iconv -f LATIN1 -t UTF-8 FILE > TEXT.txt");
-    note(carriage_returns, "lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt");
+    note(not_utf8,
+         "bytes are not UTF-8. Which coding they are in, the file does not say: iconv -f CODING -t UTF-8 FILE > "
+         "TEXT.txt, "
+         "where CODING may be LATIN1, WINDOWS-1252, WINDOWS-1251, SHIFT-JIS or one of iconv -l");
+    note(marks,
+         "byte-order marks (U+FEFF) stand within the text, as where files were joined. To remove them: "
+         "sed 's/\\xEF\\xBB\\xBF//g' FILE > TEXT.txt");
+    note(returns_before_feeds,
+         "lines end with CR LF, and the tokens keep both. For LF: tr -d '\\r' < FILE > TEXT.txt");
+    if (line_feeds == 0)
+      note(returns,
+           "lines end with CR alone, as on old Macs, and no line feed is in the text. For LF: "
+           "tr '\\r' '\\n' < FILE > TEXT.txt");
     note(ends_of_text, "times <|endoftext|> occurs, which is read as 13 characters, not as one token");
     return all;
   }

@@ -130,9 +130,12 @@ TEST_CASE("measure_text: notes what a user may not expect, also where blocks mee
   };
   CHECK(notes("gr\xC3\xBC\xC3\x9F"
               "e\n") == "");
-  CHECK_THAT(notes("caf\xE9"), Contains("1 bytes are not UTF-8") && Contains("iconv -f LATIN1"));
+  CHECK_THAT(notes("caf\xE9"), Contains("1 bytes are not UTF-8") && Contains("iconv -f CODING"));
   CHECK_THAT(notes("\xC3\xBC\xC3"), Contains("1 bytes are not UTF-8"));
-  CHECK_THAT(notes("a\r\nb\r\n"), Contains("2 lines end with CR LF"));
+  CHECK_THAT(notes("a\r\nb\r\n"), Contains("2 lines end with CR LF") && !Contains("CR alone"));
+  CHECK_THAT(notes("a\rb\rc"), Contains("2 lines end with CR alone") && Contains("tr '\\r' '\\n'"));
+  CHECK(notes("a\rb\n").empty());
+  CHECK_THAT(notes("\uFEFFone\uFEFFtwo\uFEFF"), Contains("2 byte-order marks"));
   for (std::size_t before = (1 << 20) - 14; before <= 1 << 20; ++before)
     CHECK_THAT(notes(std::string(before, '-') + "<|endoftext|>\r\n"),
                Contains("1 times <|endoftext|> occurs") && Contains("1 lines end") && !Contains("UTF-8"));
