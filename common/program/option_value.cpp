@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
-#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -23,10 +22,11 @@ constexpr std::pair<const char*, std::int64_t> byte_units[] = {{"TiB", 1LL << 40
                                                                {"KiB", 1LL << 10}, {"kB", 1'000},
                                                                {"B", 1},           {"", 1}};
 
-// The prefixes of a Quantity, smaller ones first.
-constexpr std::pair<const char*, double> prefixes[] = {{"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3},
-                                                       {"", 1},      {"k", 1e3},  {"M", 1e6},  {"G", 1e9},
-                                                       {"T", 1e12},  {"P", 1e15}};
+// The prefixes of a Quantity, first those with which it is shown, smaller ones first.
+constexpr std::size_t shown_prefixes = 10;
+constexpr std::pair<const char*, double> prefixes[] = {
+    {"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3},    {"", 1},        {"k", 1e3},     {"M", 1e6},
+    {"G", 1e9},   {"T", 1e12}, {"P", 1e15}, {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}};
 
 template <std::integral T>
 std::string read(const std::string& text, T& value)
@@ -114,7 +114,7 @@ std::string show_value(const Quantity& quantity)
 {
   if (*quantity.unit == '\0') return fmt::format("{:.4g}", quantity.value);
   std::size_t at = 0;
-  while (at + 1 < std::size(prefixes) && std::abs(quantity.value) >= prefixes[at + 1].second) ++at;
+  while (at + 1 < shown_prefixes && std::abs(quantity.value) >= prefixes[at + 1].second) ++at;
   return fmt::format("{:.4g}{}{}", quantity.value / prefixes[at].second, prefixes[at].first, quantity.unit);
 }
 

@@ -19,7 +19,8 @@ struct Bytes {
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-/// A number, 0 or more, with a unit, as 312TFLOP/s or 2 us: the unit may have a prefix from p to P.
+/// A number, 0 or more, with a unit, as 312TFLOP/s or 2 us: the unit may have a prefix from p to P, or
+/// from Ki to Ti.
 struct Quantity {
   const char* unit = "";  ///< without prefix, as "B/s"
   double value = 0;       ///< in this unit

@@ -1,10 +1,8 @@
 #include "common/messages/layers/link_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <span>
-#include <string_view>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -18,14 +16,6 @@ namespace rankwise {
 
 namespace {
 
-using Unit = std::pair<const char*, double>;
-
-constexpr Unit latency_units[] = {{"s", 1e12}, {"ms", 1e9}, {"us", 1e6}, {"ns", 1e3}};  // picoseconds
-constexpr Unit prefixes[] = {{"", 1},     {"k", 1e3},     {"M", 1e6},     {"G", 1e9},     {"T", 1e12},
-                             {"P", 1e15}, {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}};
-constexpr Unit bandwidth_units[] = {{"B/s", 1}, {"b/s", 0.125}};
-constexpr Unit flops_units[] = {{"FLOP/s", 1}};
-
 const char* const link_forms =
     "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, with nodes, first the links inside a "
     "node, "
@@ -34,39 +24,27 @@ const char* const link_forms =
     "2^30) or in "
     "bits (100Gb/s = 12.5GB/s).";
 
-/// The factor of a unit with a prefix; 0 if invalid.
-double factor_of(std::string_view text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
+/// Parses a nonnegative number with one of these units. @return  its value in the first unit; negative if invalid.
+double read_quantity(const std::string& text, std::initializer_list<std::pair<const char*, double>> units)
 {
-  for (const auto& [prefix, power] : all_prefixes)
-    for (const auto& [unit, factor] : units)
-      if (text == fmt::format("{}{}", prefix, unit)) return power * factor;
-  return 0;
-}
-
-/// Parses a nonnegative number with its unit. @return its value; negative if invalid.
-double read_quantity(const std::string& text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
-{
-  const char* const text_end = text.data() + text.size();
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text_end, number, std::chars_format::fixed);
-  const double factor = factor_of({end, text_end}, all_prefixes, units);
-  if (error != std::errc{} || !std::isfinite(number) || std::signbit(number) || factor == 0) return -1;
-  return number * factor;
+  for (const auto& [unit, factor] : units)
+    if (Quantity quantity{unit}; read_value(text, quantity).empty()) return quantity * factor;
+  return -1;
 }
 
 Link read_link(const std::string& text, const std::string& latency, const std::string& bandwidth)
 {
-  const double picoseconds = read_quantity(latency, {prefixes, 1}, latency_units);
-  if (picoseconds < 0 || picoseconds > 1000e12)
+  const double latency_s = read_quantity(latency, {{"s", 1}});
+  if (latency_s < 0 || latency_s > 1000)
     throw UserError(
         fmt::format("--link={}: \"{}\" is not a latency between 0s and 1000s with its unit.", text, latency),
         link_forms);
-  const double bytes_per_s = read_quantity(bandwidth, prefixes, bandwidth_units);
+  const double bytes_per_s = read_quantity(bandwidth, {{"B/s", 1}, {"b/s", 0.125}});
   if (bytes_per_s < 1e3 || bytes_per_s > 1e18)
     throw UserError(
         fmt::format("--link={}: \"{}\" is not a bandwidth of at least 1kB/s with its unit.", text, bandwidth),
         link_forms);
-  return {std::llround(picoseconds), bytes_per_s};
+  return {std::llround(latency_s * picoseconds_per_s), bytes_per_s};
 }
 
 }  // namespace
@@ -102,7 +80,7 @@ LinkOptions parse_link(const std::string& text)
 
 double parse_flops(const std::string& text, const std::string& option)
 {
-  const double rate = read_quantity(text, {prefixes, 6}, flops_units);
+  const double rate = read_quantity(text, {{"FLOP/s", 1}});
   if (rate < 1e3 || rate > 1e21)
     throw UserError(
         fmt::format("--{}={} is not a rate of at least 1kFLOP/s with its unit.", option, text),

@@ -22,6 +22,7 @@ TEST_CASE("parse_link: latencies and bandwidths with their units")
   REQUIRE(latency("0.25us") == 250'000);
   REQUIRE(latency("7ns") == 7'000);
   REQUIRE(latency("0s") == 0);
+  REQUIRE(latency("1e3 us") == 1'000'000'000);
   const auto bandwidth = [](const std::string& text) {
     return parse_link(fmt::format("0s,{}", text)).inside.bandwidth_Bps;
   };
@@ -55,11 +56,10 @@ TEST_CASE("parse_link: anything else is refused, and the part is named")
   refuses("5us", "1 parts");
   refuses("5us,10GB/s,5us", "3 parts");
   refuses("5,10GB/s", "\"5\" is not a latency");
-  for (const char* latency :
-       {"us", "-1us", "-0us", "infs", "nans", "5 us", "5ks", "5US", "1e3us", "2000s", "0x5us", "", "5µs"})
+  for (const char* latency : {"us", "-1us", "infs", "nans", "5ks", "5US", "2000s", "0x5us", "", "5µs"})
     refuses(fmt::format("{},10GB/s", latency), "is not a latency");
   for (const char* bandwidth :
-       {"10", "10GB", "0GB/s", "-1GB/s", "10gb/s", "10 GB/s", "10Gbps", "1B/s", "9999999TB/s", "10GB/sec"})
+       {"10", "10GB", "0GB/s", "-1GB/s", "10gb/s", "10Gbps", "1B/s", "9999999TB/s", "10GB/sec"})
     refuses(fmt::format("5us,{}", bandwidth), fmt::format("\"{}\" is not a bandwidth", bandwidth));
   refuses("1us,1GB/s,5,1GB/s,4", "\"5\" is not a latency");
   for (const char* ranks : {"0", "-1", "two", "", "1.5"})
@@ -72,8 +72,7 @@ TEST_CASE("parse_flops: a rate with its unit, and nothing else")
   REQUIRE(parse_flops("1TFLOP/s") == 1e12);
   REQUIRE(parse_flops("2.5PFLOP/s") == 2.5e15);
   REQUIRE(parse_flops("5000FLOP/s") == 5000);
-  for (const char* text :
-       {"", "100", "100GFLOPS", "100GiFLOP/s", "0GFLOP/s", "-1GFLOP/s", "infFLOP/s", "1FLOP/s"}) {
+  for (const char* text : {"", "100", "100GFLOPS", "0GFLOP/s", "-1GFLOP/s", "infFLOP/s", "1FLOP/s"}) {
     INFO(text);
     REQUIRE_THROWS_WITH(parse_flops(text),
                         Contains(fmt::format("--flops={} is not", text)) && Contains("100GFLOP/s"));
