@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -98,12 +97,6 @@ double TimeLedger::seconds(Work work) const
 {
   const std::scoped_lock lock(mutex_);
   return 1e-9 * static_cast<double>(spent_ns_[static_cast<std::size_t>(work)]);
-}
-
-double TimeLedger::total_seconds() const
-{
-  const std::scoped_lock lock(mutex_);
-  return 1e-9 * static_cast<double>(std::accumulate(spent_ns_.begin(), spent_ns_.end(), std::int64_t{0}));
 }
 
 void TimeLedger::reset()

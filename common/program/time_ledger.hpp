@@ -102,8 +102,6 @@ class TimeLedger {
 
   /// Seconds spent so far in closed spans of this kind, without nested spans.
   double seconds(Work work) const;
-  /// Seconds spent so far in closed spans of all kinds.
-  double total_seconds() const;
   /// Resets all times to zero; events are kept. Error if a span is open.
   void reset();
 
