@@ -14,7 +14,7 @@ namespace rankwise {
 /// @param session  the ranks.
 /// @param work     one rank's work; it sends no messages.
 /// @failure  an exception from @p work is passed to the caller; the other ranks wait until abort_job() ends them.
-/// @cost     N empty messages one after the other, and a barrier.
+/// @cost     N barriers.
 void in_turn(const Session& session, const std::function<void()>& work);
 
 }  // namespace rankwise
