@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/program/device_option.hpp"
+#include "common/program/placement.hpp"
 #include "gpt2/files/checkpoint.hpp"
 #include "gpt2/training_options.hpp"
 

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <future>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -23,7 +25,6 @@
 #include "common/messages/job_report.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
-#include "common/program/file_arguments.hpp"
 #include "common/program/launcher.hpp"
 #include "common/program/terminal.hpp"
 
@@ -98,6 +99,13 @@ std::optional<Stop> refusal(const std::function<void()>& checks)
   }
 }
 
+/// Takes the numbers of standard streams that are closed, so that no file gets them; what is written there is lost, and fails.
+void occupy_standard_streams()
+{
+  for (int id = 0; id <= STDERR_FILENO; ++id)
+    if (fcntl(id, F_GETFD) < 0) check_system(open("/dev/null", O_RDONLY) == id, "open /dev/null");
+}
+
 /// Refuses limits of this process with which the MPI library would die as it starts, often by a signal.
 /// @throws UserError  for the first of them.
 void check_limits()
@@ -165,6 +173,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
                 const std::function<int(Session&)>& run)
 {
   try {
+    occupy_standard_streams();
     if (const std::optional<Stop> limited = refusal(check_limits)) {
       // The launcher ends the others when the first process has ended.
       std::this_thread::sleep_for(std::chrono::milliseconds(100) * launched_rank());
@@ -199,13 +208,19 @@ int run_file_program(int argc, char** argv, OptionTable& options,
                      const std::function<void(const std::vector<std::string>& files)>& check,
                      const std::function<int(const std::vector<std::string>& files)>& run)
 {
-  FileArguments arguments(argc, argv);
+  std::vector<char*> words(argv, argv + argc);
+  const auto first_file =
+      std::stable_partition(words.begin() + std::min(argc, 1), words.end(),
+                            [](const char* word) { return std::string_view(word).starts_with("--"); });
+  const std::vector<std::string> files(first_file, words.end());
+  words.erase(first_file, words.end());
+  words.push_back(nullptr);
   return run_program(
-      arguments.count(), arguments.rest(), options,
+      argc - static_cast<int>(files.size()), words.data(), options,
       [&](const Session& session) {
-        if (session.rank() == 0) check(arguments.files());
+        if (session.rank() == 0) check(files);
       },
-      [&](Session& session) { return session.rank() == 0 ? run(arguments.files()) : exit_success; });
+      [&](Session& session) { return session.rank() == 0 ? run(files) : exit_success; });
 }
 
 }  // namespace rankwise

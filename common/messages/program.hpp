@@ -32,7 +32,7 @@ namespace rankwise {
 int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
                 const std::function<int(Session&)>& run);
 
-/// The same for a program whose command line has files besides options (FileArguments). Rank 0 does the work; other ranks have
+/// The same for a program whose command line has files besides options: words without --. Rank 0 does the work; other ranks have
 /// nothing to do.
 /// @param check  called on rank 0 with the files; as above.
 /// @param run    called on rank 0; returns the exit status.

@@ -30,6 +30,13 @@ int ranks_on(const GpuFacts& gpu)
 
 }  // namespace
 
+void declare_device(OptionTable& table, DeviceKind& device)
+{
+  table.add_choice<DeviceKind>("Execution", "device", device,
+                               {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
+                               "device to compute on; cuda: rank r of a machine with d GPUs has GPU r mod d");
+}
+
 std::int64_t capacity_of(DeviceKind device)
 {
   if (device != DeviceKind::cuda) return memory_for_each(ranks_on_machine()).bytes;
@@ -53,17 +60,6 @@ void check_device_capacity(const CategoryBytes& planned, DeviceKind device, cons
   throw UserError(fmt::format("this run needs {} bytes a rank, more than GPU {} ({}) provides: {} {} bytes.",
                               group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(capacity)),
                   planned.table() + "\n" + remedy);
-}
-
-void check_vectors(std::int64_t count, std::int64_t most, int root, int ranks, int repeats)
-{
-  if (count < 0 || count > most)
-    throw UserError(fmt::format("--count={} is not a valid number of elements.", count),
-                    fmt::format("Use 0 to {}.", group_digits(most)));
-  if (root < 0 || root >= ranks)
-    throw UserError(fmt::format("--root={}, but the {} ranks are 0 to {}.", root, ranks, ranks - 1),
-                    "Choose one of them, or start more ranks with `mpirun -np`.");
-  if (repeats < 1) throw UserError(fmt::format("--repeats={} measures nothing.", repeats), "Use 1 or more.");
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include "common/memory/device.hpp"
 #include "common/memory/memory_ledger.hpp"
+#include "common/program/options.hpp"
 #include "common/program/report.hpp"
 #include "common/program/session.hpp"
 
@@ -12,20 +13,15 @@
 
 namespace rankwise {
 
+/// Declares `--device`.
+void declare_device(OptionTable& table, DeviceKind& device);
+
 /// Rejects a run whose planned memory exceeds capacity_of() its device.
 /// @param planned      bytes on the device tier, by category.
 /// @param device       the device, accepted by check_device().
 /// @param remedy       what the user can do about it, one sentence.
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
-
-/// Rejects vectors and ranks that no program of collectives can have.
-/// @param count    elements of a vector, at most @p most.
-/// @param root     a rank of the job,
-/// @param ranks    which has this number of ranks.
-/// @param repeats  timed calls.
-/// @throws UserError  for the first that is out of range.
-void check_vectors(std::int64_t count, std::int64_t most, int root, int ranks, int repeats);
 
 /// Sets the number of OpenMP threads of this rank, and checks that they start: a library divides a product among all of them,
 /// and the share of a missing thread would never be computed.

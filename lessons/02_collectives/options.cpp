@@ -7,8 +7,8 @@
 #include "common/base/error.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/messages/algorithm.hpp"
-#include "common/program/device_option.hpp"
 #include "common/program/placement.hpp"
+#include "lessons/00_mpi/options.hpp"
 #include "lessons/02_collectives/measure.hpp"
 
 namespace rankwise {

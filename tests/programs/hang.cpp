@@ -17,8 +17,8 @@
 #include "common/messages/carrier.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/device_option.hpp"
 #include "common/program/in_turn.hpp"
+#include "common/program/placement.hpp"
 
 namespace {
 
