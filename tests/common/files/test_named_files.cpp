@@ -1,13 +1,17 @@
 // common/files/named_files.hpp: no file that a user named overwrites another one.
 
+#include <fcntl.h>
 #include <filesystem>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
+#include "common/files/descriptor.hpp"
 #include "common/files/named_files.hpp"
 #include "common/files/output_file.hpp"
 #include "common/files/sealed_file.hpp"
@@ -65,6 +69,19 @@ TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
   CHECK_THAT(refusal({report(root + "/old.json/run.json")}), Contains("there is no folder"));
   CHECK(read_file(folder / "old.json") == "old");
   CHECK(folder.files() == 1);
+}
+
+TEST_CASE("check_files: a file that may only be added to cannot be replaced")
+{
+  const ScratchFolder folder;
+  make_file(folder / "run.json", "old");
+  const Descriptor file(folder / "run.json", O_RDONLY);
+  int before = 0;
+  if (ioctl(file.id(), FS_IOC_GETFLAGS, &before) != 0) return;  // not in every file system
+  const int only_added_to = before | FS_APPEND_FL;
+  if (ioctl(file.id(), FS_IOC_SETFLAGS, &only_added_to) != 0) return;  // root alone may
+  CHECK_THAT(refusal({report(folder / "run.json")}), Contains("it is write-protected") && Contains("chattr -ai"));
+  REQUIRE(ioctl(file.id(), FS_IOC_SETFLAGS, &before) == 0);
 }
 
 TEST_CASE("check_files: a device or a pipe may receive a report, but no checkpoint")
