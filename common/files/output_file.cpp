@@ -217,13 +217,10 @@ void create_temporary(const std::string& path)
 void commit_temporary(const std::string& path)
 {
   const std::string target = resolve_links(path), temporary = temporary_name(path);
-  const int status = std::rename(temporary.c_str(), target.c_str());
-  if (status != 0) {
-    const int reason = errno;
-    remove_temporary(path);
-    errno = reason;
-  }
-  check_system(status == 0, fmt::format("rename {} to {}", temporary, target));
+  or_remove_temporary(path, [&] {
+    check_system(std::rename(temporary.c_str(), target.c_str()) == 0,
+                 fmt::format("rename {} to {}", temporary, target));
+  });
   sync_folder(target);
 }
 
