@@ -119,7 +119,7 @@ void check_options(const PlannerOptions& o, const OptionTable& table, const Sess
     refuse("--precision=fp16 is not known of the lessons.", "Use bf16 or f32.");
   if (o.type == PlannedType::f32 && o.system != System::rankwise)
     refuse("--precision=f32 is planned for the lessons only.", "Use bf16 or fp16, or --system=rankwise.");
-  if (o.tokens > 1e18) refuse(fmt::format("--tokens={:g} is above 10^18.", o.tokens), "Use --tokens=300e9.");
+  if (o.tokens > 1e18) refuse(fmt::format("--tokens={} is above 10^18.", o.tokens), "Use --tokens=300e9.");
   if (o.rows < 1 || o.rows > 10) refuse(fmt::format("--rows={} is not from 1 to 10.", o.rows), "Use --rows=10.");
   if (!(o.tokens > 0)) refuse(fmt::format("--tokens={} is not above 0.", o.tokens), "Use --tokens=300e9.");
   if (o.days < 0) refuse(fmt::format("--days={} is below 0.", o.days), "Use --days=30, or 0 for any.");

@@ -311,7 +311,8 @@ TEST_CASE("OptionTable: a bad configuration file is refused by name and line")
   CHECK_THAT(with_file("steps=3\nsteps=4\n"), Contains("line 2") && Contains("once"));
   CHECK_THAT(with_file("config=other.cfg\n"), Contains("names no other file"));
   for (const char* value : {"\u201Cowls\u201D", "\u201Eowls\u201C", "\u2019owls\u2019"})
-    CHECK_THAT(with_file(fmt::format("report = {}\n", value)), Contains("curly quote") && Contains("straight ones"));
+    CHECK_THAT(with_file(fmt::format("report = {}\n", value)),
+               Contains("curly quote") && Contains("straight ones"));
   CHECK_THAT(with_file("[training]\n"), Contains("\"[training]\" in ") && Contains("name = value"));
   CHECK_THAT(with_file("steps=\n"), Contains("is not a whole number"));
   CHECK(with_file("") == "accepted");
