@@ -1,6 +1,7 @@
 #include "lessons/17_choose_a_layout/machine.hpp"
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -26,16 +27,14 @@ constexpr std::array facts{
     Fact{"host-memory", &Machine::host_memory}, Fact{"host-memory-rate", &Machine::host_memory_rate},
     Fact{"host-rate", &Machine::host_rate},     Fact{"disk-rate", &Machine::disk_rate}};
 
-/// The line of a file that sets this name.
-int line_of(const std::string& path, const std::string& name)
+/// The line of a file that sets this name, as ", line 3"; nothing of a pipe, which has been read.
+std::string line_of(const std::string& path, const std::string& name)
 {
+  if (!std::filesystem::is_regular_file(path)) return "";
   std::ifstream file(path);
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    if (trimmed(line.substr(0, line.find('='))) == name) break;
-  }
-  return number;
+  int number = 1;
+  for (std::string line; std::getline(file, line) && trimmed(line.substr(0, line.find('='))) != name;) ++number;
+  return fmt::format(", line {}", number);
 }
 
 /// Refuses values that no machine has.
@@ -43,7 +42,7 @@ void check_machine(const Machine& machine, const std::string& path)
 {
   const auto refuse = [&](const std::string& name, double value, const std::string& expected) {
     throw UserError(
-        fmt::format("{} = {:.4g} in {}, line {}, is not {}.", name, value, path, line_of(path, name), expected),
+        fmt::format("{} = {} in {}{}, is not {}.", name, value, path, line_of(path, name), expected),
         "Correct the machine file.");
   };
   if (machine.gpus_per_node < 1) refuse("gpus-per-node", machine.gpus_per_node, "a number of GPUs");
