@@ -23,7 +23,7 @@ from processes import Stillness
 
 HEADER = struct.Struct("<IiiiQQ")  # kind, peer, context, tag, number, bytes
 MESSAGE, ACK, MEET, BLOCKED, RESUMED, ABORT, FINALIZED = range(1, 8)
-ASKS = 0                  # the thread number of a rank that asked for a message and found none
+ASKS = 0                  # the thread number of a rank that asked for a message and found none: served as if it waited, no deadlock
 LATE_S = 0.02             # how long a message is held back at most, where steps are not counted
 SILENCE_S = 0.5           # all ranks waiting and no thread awake for so long: a deadlock
 LARGEST_FRAME = 64 << 20  # bytes of a message or of what a rank gives to a collective call
@@ -160,7 +160,7 @@ class Hub:
             self.outcome.verdict, self.outcome.detail = verdict, detail
 
     def _all_wait(self):
-        return all(rank.ended or (rank.waits() and not rank.held and not rank.to_send) for rank in self.ranks)
+        return all(rank.ended or (rank.waits() and ASKS not in rank.blocked and not rank.held and not rank.to_send) for rank in self.ranks)
 
     def _who_waits(self):
         return "\n".join(f"rank {rank.number} " + ("has ended" if rank.ended else self._what_for(rank) or "computes")

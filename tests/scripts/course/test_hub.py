@@ -203,6 +203,21 @@ class Deadlocks(unittest.TestCase):
                 rank.receive(0)
         self.assertEqual(outcome_of(2, starved).verdict, "ended")
 
+    def test_a_rank_that_asks_now_and_then_does_not_wait(self):
+        def polls(rank):
+            if rank.number == 1:
+                rank.receive(0)
+                rank.send(0)
+                return
+            rank.start_receive(1)
+            for start in (lambda: rank.start_send(1), lambda: None):
+                rank.write(BLOCKED, context=rank.seen, number=hub_module.ASKS)
+                time.sleep(2 * hub_module.SILENCE_S)
+                start()
+            rank.wait()
+        for counts_steps in (False, True):
+            self.assertEqual(outcome_of(2, polls, counts_steps=counts_steps).verdict, "ended")
+
     def test_a_process_without_a_processor_is_awake(self):
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy, subprocess.Popen(["sleep", "100"]) as asleep:
             try:
