@@ -145,6 +145,8 @@ def why(error):
     """What is wrong, as the end of a sentence."""
     if isinstance(error, MemoryError):
         return "needs too much memory"
+    if isinstance(error, UnicodeDecodeError):
+        return "has names that it calls UTF-8 and are not: pack it anew"
     if "is encrypted" in str(error):
         return "is encrypted: hand it in without a password"
     return shown(str(error) if isinstance(error, Unread) else f"cannot be read: {error or type(error).__name__}")[:500]

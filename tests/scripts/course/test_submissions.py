@@ -178,6 +178,11 @@ class Read(Folder):
         for name, content in (("d.rar", b"Rar!\x1a\x07"), ("e.7z", b"7z\xbc\xaf\x27\x1c"), ("f.zip", b"Rar!\x1a\x07")):
             (self.handed_in / name).write_bytes(content)
             self.refuses(name, "archive: hand in a .zip")
+        self.zip("h.zip", {"\u00fc/a.cpp": "x", **FILES})
+        (self.handed_in / "h.zip").write_bytes((self.handed_in / "h.zip").read_bytes().replace("\u00fc".encode(), b"\xff\xfe"))
+        self.zip("i.zip", {"code.zip": (self.handed_in / "h.zip").read_bytes()})
+        for name, says in (("h.zip", "has names"), ("i.zip", "code.zip, which has names")):
+            self.refuses(name, f"{says} that it calls UTF-8 and are not: pack it anew")
         (self.handed_in / "g").mkdir()
         self.refuses("g", "is empty")
 
