@@ -12,6 +12,7 @@ import unittest.mock
 from sandbox_attempts import COMPILER, WORKS, SandboxTest, alive, sandbox_walls
 from deadline import Deadline
 from exercise_tree import Refused
+from judge import LIMITS
 from sandbox import Limits, Sandbox, used_bytes
 
 # Twice as many types at each depth: a compiler that meets it needs memory and time without end.
@@ -22,6 +23,14 @@ template<int depth, long number> struct Tree {
 template<long number> struct Tree<0, number> { static constexpr long leaves = 1; };
 int main() { return Tree<60, 1>::leaves == 0; }
 """
+
+
+class Page(unittest.TestCase):
+    def test_security_md_has_the_limits_of_the_judge(self):
+        page = (pathlib.Path(__file__).resolve().parents[3] / "SECURITY.md").read_text(encoding="utf-8")
+        for sentence in (f"{LIMITS.writable_bytes >> 20} MiB together, {LIMITS.file_bytes >> 20} MiB a file", f"{LIMITS.cpu_s} processor seconds a process",
+                         f"{LIMITS.processes} processes and threads, {LIMITS.memory >> 30} GiB together"):
+            self.assertIn(sentence, page)
 
 
 @unittest.skipIf(WORKS is not True, f"no sandbox here: {WORKS}")
