@@ -31,12 +31,11 @@ import re
 import sys
 
 import catalogue
-from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_tree, write_whole
+from exercise_tree import Refused, all_regions, read_tree, write_tree, write_whole
 from grade_table import table_of
-from pack import without_twins
+from pack import without_solutions
+from pages import places
 from documents import show_control_characters
-
-WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 
 
 def lesson_regions(tree, lesson):
@@ -54,24 +53,15 @@ def command_line(root, name, lesson):
 # ---- make -------------------------------------------------------------------------------------------------------------
 
 def student_tree(root, tree, lesson):
-    """The tree that a student starts from: stubs for the solutions, warnings that do not end the build (a stub leaves
-    variables unused), no mutants (they would tell), and a page that lists what there is to write."""
-    regions = lesson_regions(tree, lesson)
-    copy = {path: content for path, content in tree.items() if not path.startswith("tests/mutants/")}
-    copy.update(without_twins(copy, [region.exercise for region in regions]))
-    copy.update(stubbed_files(copy, regions))
-    if "CMakeLists.txt" in copy:
-        text, count = WARNINGS_OPTION.subn(r"\1 OFF)", copy["CMakeLists.txt"].decode())
-        if count != 1:
-            raise Refused("CMakeLists.txt: expected one line option(RANKWISE_WARNINGS_AS_ERRORS \"...\" ON)")
-        copy["CMakeLists.txt"] = text.encode()
+    """The tree that a student starts from: stubs for the solutions, no mutants (they would tell), and a page that lists what there is
+    to write, in the order of starter repositories."""
+    copy = without_solutions({path: content for path, content in tree.items() if not path.startswith("tests/mutants/")},
+                             lesson_regions(tree, lesson))
+    where = places(copy)
     page = [f"# Exercises of lesson {lesson}", "",
             "Write the bodies between `BEGIN EXERCISE` and `END EXERCISE`; leave these two lines as they are.", ""]
-    for region in regions:
-        text = copy[region.path].decode()
-        line = next(stubbed.begin for stubbed in find_regions(region.path, text)
-                    if stubbed.exercise == region.exercise)
-        page.append(f"- **{region.exercise}** ({region.points} points), {region.path}:{line + 1}. {region.text}")
+    page += [f"- **{entry['number']}** ({entry['points']} points), {where[entry['number']]}. {entry['text']}"
+             for entry in catalogue.entries_of(tree, [lesson]) if entry["kind"] == "implement"]
     page += ["", "Build here as in the repository (`make build`), then run the tests of one exercise or of all:", "",
              f"    ctest --test-dir build --output-on-failure -L exercise-{lesson}", "",
              f"For the points: `{command_line(root, 'grade', lesson)}` in the repository that this copy was made from.", ""]

@@ -16,6 +16,7 @@ import catalogue
 from exercise_tree import FOLDERS, Refused, all_regions, read_tree, stubbed_files, write_tree
 from leaks import find_leaks
 from pages import exercises_page, own_pages
+from visible import MANIFEST
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum)\.md$|docs/instructor/|lessons/[^/]+/exercises\.toml$"
@@ -27,7 +28,6 @@ IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 LESSON_INCLUDE = re.compile(rb'#include "lessons/(\d\d)_')
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 TWIN = re.compile(r"^( *)// BEGIN TWIN (\d\d\.\d+)\n.*?^ *// END TWIN$", re.DOTALL | re.MULTILINE)
-MANIFEST = "course.json"  # at the root of a pack: which lessons and which revision it is of
 
 
 def lessons_of(tree):
@@ -93,20 +93,23 @@ def script_closure(tree, entry):
     return found
 
 
-def solutions_left_out(tree, lessons):
-    """The files of a pack, before the check for leaks and without its pages."""
-    regions = stubbed_regions(tree, lessons)
-    kept = script_closure(tree, ENTRY)
-    copy = {path: content for path, content in tree.items()
-            if path in kept or KEPT_SCRIPTS.match(path) or not INSTRUCTORS.match(path)}
-    copy.update(stubbed_files(tree, regions))
+def without_solutions(tree, regions):
+    """A tree with stubs for these regions and their twins. A warning does not end its build: stubs leave variables unused."""
+    copy = {**tree, **stubbed_files(tree, regions)}
     copy.update(without_twins(copy, {region.exercise for region in regions}))
-    if "CMakeLists.txt" in copy:  # a stub leaves variables unused
+    if "CMakeLists.txt" in copy:
         text, count = WARNINGS_OPTION.subn(r"\1 OFF)", copy["CMakeLists.txt"].decode())
         if count != 1:
             raise Refused("CMakeLists.txt: expected one line option(RANKWISE_WARNINGS_AS_ERRORS \"...\" ON)")
         copy["CMakeLists.txt"] = text.encode()
     return copy
+
+
+def solutions_left_out(tree, lessons):
+    """The files of a pack, before the check for leaks and without its pages."""
+    kept = script_closure(tree, ENTRY)
+    return without_solutions({path: content for path, content in tree.items()
+                              if path in kept or KEPT_SCRIPTS.match(path) or not INSTRUCTORS.match(path)}, stubbed_regions(tree, lessons))
 
 
 def leaks_of(tree, lessons):

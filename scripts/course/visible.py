@@ -7,7 +7,7 @@ from exercise_bench import Bench, first_error
 from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
 from grade_table import document_of, lines_of
 
-MANIFEST = "course.json"
+MANIFEST = "course.json"  # at the root of a pack: which lessons and which revision it is of
 
 
 def blamed(path, text, output, broken):

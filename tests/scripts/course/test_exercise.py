@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ sys.path.insert(0, str(SCRIPTS))
 sys.dont_write_bytecode = True
 
 from sandbox_walls import bubblewrap_works  # noqa: E402
+from exercise import student_tree  # noqa: E402
 from exercise_bench import build_telling  # noqa: E402
 from exercise_tree import Refused, all_regions, apply_patch, find_regions, stubbed_files, write_tree  # noqa: E402
 from visible import blamed  # noqa: E402
@@ -266,6 +268,11 @@ class Commands(unittest.TestCase):
         status, output = self.run_script("make", "01")
         self.assertEqual(status, 2)
         self.assertIn("--to", output)
+
+    def test_exercises_are_listed_in_the_order_of_packs(self):
+        order = "".join(f'[[exercise]]\nkind = "implement"\n' f'number = "01.{number}"\n' for number in (2, 1))
+        page = student_tree(self.root, encoded({**TREE, "lessons/01_fake/exercises.toml": order}), "01")["EXERCISES.md"].decode()
+        self.assertEqual(re.findall(r"^- \*\*(\S+)\*\*", page, re.MULTILINE), ["01.2", "01.1"])
 
     def test_misuse_ends_with_status_2(self):
         for arguments in (("make", "1"), ("make", "07"), ("make", "01.1"), ("grade", "01", "--from", "/nowhere"), ("grade", "01.9"), ("mutants",),
