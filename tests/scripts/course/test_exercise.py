@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -21,6 +22,8 @@ from sandbox_walls import bubblewrap_works  # noqa: E402
 from exercise import student_tree  # noqa: E402
 from exercise_bench import build_telling  # noqa: E402
 from exercise_tree import Refused, all_regions, apply_patch, find_regions, stubbed_files, write_tree  # noqa: E402
+from judge import Case, Draw, Judged, judge  # noqa: E402
+from runner import Answer  # noqa: E402
 from visible import blamed  # noqa: E402
 
 # Two exercises in two files; the tests print what Catch2 would.
@@ -273,6 +276,12 @@ class Commands(unittest.TestCase):
         order = "".join(f'[[exercise]]\nkind = "implement"\n' f'number = "01.{number}"\n' for number in (2, 1))
         page = student_tree(self.root, encoded({**TREE, "lessons/01_fake/exercises.toml": order}), "01")["EXERCISES.md"].decode()
         self.assertEqual(re.findall(r"^- \*\*(\S+)\*\*", page, re.MULTILINE), ["01.2", "01.1"])
+
+    def test_cases_for_which_no_time_is_left_are_told(self):
+        runs = iter(Answer([[{"outputs": {}}]], None, reason, "") for reason in ("ended", "ended", "timed out"))
+        runner = types.SimpleNamespace(run=lambda *_: next(runs), workshop=types.SimpleNamespace(path=str))
+        judged = Judged("01.1", lambda draw: (Case({}, "more", ranks) for ranks in (0, 1)), "judge_01")
+        self.assertEqual(judge(runner, judged, "program", Draw("01.1"), None), ("timed out", "one rank, more: no time is left"))
 
     def test_misuse_ends_with_status_2(self):
         for arguments in (("make", "1"), ("make", "07"), ("make", "01.1"), ("grade", "01", "--from", "/nowhere"), ("grade", "01.9"), ("mutants",),
