@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Configures and builds one preset, with few words unless it fails:  scripts/build.sh PRESET [TARGET...]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=${1:?say which preset: cmake --list-presets has them}
+takes 99
+preset=${1:-}
+grep -qF "\"name\": \"$preset\"" CMake*Presets.json || refuse "there is no preset '$preset'." "cmake --list-presets has them all: scripts/build.sh release"
 shift
 targets=()
 if (($#)); then targets=(--target "$@"); fi

@@ -17,6 +17,8 @@
 #
 # Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 1
 CDPATH='' cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 shopt -s globstar nullglob
 

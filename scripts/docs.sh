@@ -2,6 +2,8 @@
 # Makes the site of the documentation: scripts/docs.sh [BUILD_FOLDER]  ->  build/docs/html/index.html
 # A warning of Doxygen is an error, and so is a link that leads nowhere.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-build}/docs
 
@@ -14,8 +16,7 @@ for candidate in python3 /usr/bin/python3; do
   fi
 done
 if [[ -z $python ]] || ! command -v doxygen >/dev/null; then
-  echo "error: Doxygen or a package of Python is missing. Run scripts/setup.sh --documentation." >&2
-  exit 2
+  refuse "Doxygen or a package of Python is missing." "Run scripts/setup.sh --documentation."
 fi
 "$python" scripts/site/build.py "$out"
 echo "$out/html/index.html"

@@ -4,6 +4,8 @@
 # One line a finding: "ok", "note" (it works, but is worth knowing) or "BAD" with what to do in the next line. Nothing is
 # installed or changed. Status 1: something is bad.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 0
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bad=0
 

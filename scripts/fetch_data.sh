@@ -20,6 +20,7 @@
 #
 # Exit status: 0, all files are there; 1, a download or a copy failed; 2, a wrong digest, a missing file, or a wrong name.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 
 # Prints a line for each file of a name: file, SHA-256, address.
 files_of() {
@@ -45,12 +46,6 @@ files_of() {
   esac
 }
 
-# fail STATUS "what was asked and why it cannot be" "what to do"
-fail() {
-  printf 'error: %s\n       %s\n' "$2" "$3" >&2
-  exit "$1"
-}
-
 sha256() {
   if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
 }
@@ -62,7 +57,7 @@ download() {
   elif command -v wget >/dev/null; then
     wget --quiet --tries=3 --output-document="$2" "$1"
   else
-    fail 2 "neither curl nor wget is here to fetch $1." "Install one of them, or fetch the file by hand and use --from."
+    refuse "neither curl nor wget is here to fetch $1." "Install one of them, or fetch the file by hand and use --from."
   fi
 }
 
@@ -71,28 +66,28 @@ fetch() {
   local file=$1 digest=$2 address=$3
   local target=$to/$file source=$address got
   if [[ -f $target && $(sha256 "$target") == "$digest" ]]; then
-    echo "$target: is there already"
+    echo "$(shown "$target"): is there already"
     return
   fi
   if [[ $from ]]; then
     source=$from/$file
     if [[ ! -f $source ]]; then source=$from/${file##*/}; fi
-    [[ -f $source ]] || fail 2 "there is no $file in $from." "Without --from it is fetched from $address"
+    [[ -f $source ]] || refuse "there is no $file in $from." "Without --from it is fetched from $address"
   fi
-  mkdir -p "$(dirname "$target")" || fail 2 "the folder of $target cannot be made." "Choose another folder with --to."
+  mkdir -p "$(dirname "$target")" || refuse "the folder of $target cannot be made." "Choose another folder with --to."
   temporary=$target.tmp.$$
   if [[ $from ]]; then
-    cp "$source" "$temporary" || fail 1 "$source cannot be copied to $target." "Is there room for it?"
+    cp "$source" "$temporary" || refuse "$source cannot be copied to $target." "Is there room for it?" 1
   else
-    download "$address" "$temporary" || fail 1 "$address cannot be fetched." "If you have the file, use --from FOLDER."
+    download "$address" "$temporary" || refuse "$address cannot be fetched." "If you have the file, use --from FOLDER." 1
   fi
   got=$(sha256 "$temporary")
-  [[ $got == "$digest" ]] || fail 2 "$source is not the file that is meant: its SHA-256 is $got." \
+  [[ $got == "$digest" ]] || refuse "$source is not the file that is meant: its SHA-256 is $got." \
                                    "It should be $digest; nothing was kept."
   chmod u+w "$temporary"  # a copy of a file that is read-only is read-only too
   mv -f "$temporary" "$target"
   temporary=
-  echo "$target: $(wc -c <"$target" | tr -d ' ') bytes"
+  echo "$(shown "$target"): $(wc -c <"$target" | tr -d ' ') bytes"
 }
 
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -100,26 +95,25 @@ usage="scripts/fetch_data.sh tinyshakespeare|wikitext2|gpt2-vocabulary|gpt2-weig
 name='' from='' to=$here/../build/downloads utterances=''
 while (($#)); do
   case $1 in
-    --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --from=* | --to=* | --utterances=*) declare "${1:2}"; shift; continue ;;
     --from | --to)
-      (($# > 1)) || fail 2 "$1 wants a folder." "$usage"
+      (($# > 1)) || refuse "$1 wants a folder." "$usage"
       declare "${1:2}=$2"; shift 2; continue ;;
-    -*) fail 2 "$1 is not known." "$usage" ;;
+    -*) refuse "$1 is not known." "$usage" ;;
     *) if [[ $name == cornell && ! $from ]]; then from=$1; shift; continue; fi
-       [[ ! $name ]] || fail 2 "one name is wanted, not $name and $1." "$usage"
+       [[ ! $name ]] || refuse "one name is wanted, not $name and $1." "$usage"
        name=$1; shift ;;
   esac
 done
-[[ $name ]] || fail 2 "what should be fetched?" "$usage"
-[[ $name == cornell || ! $utterances ]] || fail 2 "--utterances is not for $name." "It belongs to cornell."
-[[ ! $from || -d $from ]] || fail 2 "--from=$from is no folder." "Name the folder that holds the files."
+[[ $name ]] || refuse "what should be fetched?" "$usage"
+[[ $name == cornell || ! $utterances ]] || refuse "--utterances is not for $name." "It belongs to cornell."
+[[ ! $from || -d $from ]] || refuse "--from=$from is no folder." "Name the folder that holds the files."
 if [[ $name == cornell ]]; then
-  [[ $from ]] || fail 2 "cornell is made of files that you have." \
+  [[ $from ]] || refuse "cornell is made of files that you have." \
     "It is at https://www.cs.cornell.edu/~cristian/Cornell_Movie-Dialogs_Corpus.html; name its folder."
   exec python3 "$here/cornell.py" "$from" "$to/cornell.txt" ${utterances:+"--utterances=$utterances"}
 fi
-list=$(files_of "$name") || fail 2 "$name is not known." "$usage"
+list=$(files_of "$name") || refuse "$name is not known." "$usage"
 
 temporary=
 trap 'if [[ $temporary ]]; then rm -f "$temporary"; fi' EXIT

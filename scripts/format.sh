@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # Lays out all C++ sources as .clang-format says; with --check only names those that differ (status 1).
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 0 --check
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 action=(-i)
-case ${1:-} in
-  '') ;;
-  --check) action=(--dry-run --Werror) ;;
-  *) echo "error: $0 knows --check, not '$1'." >&2; exit 2 ;;
-esac
+if (($#)); then action=(--dry-run --Werror); fi
 find common gpt2 data lessons tests \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -path '*/emulated_cuda/include/*.h' \) -print0 2>/dev/null |
   xargs -0 -r clang-format "${action[@]}"

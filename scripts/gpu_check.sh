@@ -11,6 +11,7 @@
 #
 #   scripts/gpu_check.sh --build=FOLDER --figures=FOLDER/gpu_speed.json --write
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build='' pack='' options=()
@@ -22,6 +23,10 @@ for option in "$@"; do
   esac
 done
 
+# A wrong option is refused before anything is built.
+if [[ $pack ]] && ((${#options[@]})); then refuse "${options[*]} is for a check, and --pack only builds." "Give it to FOLDER/check."; fi
+PYTHONPATH=scripts/bench python3 -c 'import gpu_check, sys; gpu_check.parse(sys.argv[1:])' "${build:-build-gpu}" "${options[@]}"
+
 # Says what is needed, where something is missing.
 missing=()
 need() { command -v "$1" >/dev/null || missing+=("$1"); }
@@ -29,9 +34,8 @@ if [[ -z $build ]]; then
   need cmake; need c++; need mpirun; need python3; need ninja
   command -v nvcc >/dev/null || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]] || missing+=(nvcc)
   if ((${#missing[@]})); then
-    echo "error: ${missing[*]} not found. Building for GPUs needs the CUDA toolkit 12.4 or newer with cuBLAS and NCCL, and what" >&2
-    echo "       scripts/setup.sh --how lists. Or build elsewhere: scripts/gpu_check.sh --pack=FOLDER, and copy FOLDER here." >&2
-    exit 2
+    refuse "${missing[*]} not found. Building for GPUs needs the CUDA toolkit 12.4 or newer with cuBLAS and NCCL, and what scripts/setup.sh --how lists." \
+      "Or build elsewhere: scripts/gpu_check.sh --pack=FOLDER, and copy FOLDER here."
   fi
   build=$PWD/build-gpu
   native=ON
@@ -54,7 +58,7 @@ cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
 cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_speed,torch_gpt2,llmc_speed}.py "$pack/scripts/bench/"
-cp scripts/mpi_environment.sh "$pack/scripts/"
+cp scripts/{mpi_environment.sh,documents.py,whole_file.py} "$pack/scripts/"
 cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/lessons/"
 
 libraries_of() { ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u; }

@@ -20,6 +20,7 @@
 # speed, both deviations and each category of memory, as the reports in build/ladder have.
 # Status 1: a check failed or a run broke; 2: a wrong option, or another ladder climbs in this clone.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=
@@ -27,35 +28,38 @@ wide=()
 chosen=()
 options=()
 steps=(--steps=20)
+before=
 for option in "$@"; do
   case $option in
     --ranks=*)
       ranks=${option#--ranks=}
-      if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
-        echo "error: --ranks=$ranks is not a number of ranks. Use a whole number, 1 or more: --ranks=4" >&2
-        exit 2
-      fi
+      check_ranks --ranks= "$ranks"
       ;;
     --lessons=*)
-      IFS=, read -ra chosen <<<"${option#--lessons=}"
+      IFS=, read -ra chosen <<<"${option#--lessons=},"
       for number in "${chosen[@]}"; do
         if ! compgen -G "lessons/${number}_*" >/dev/null || ! [[ $number =~ ^[0-9][0-9]$ ]]; then
-          echo "error: --lessons=${option#*=} names lesson '$number', which does not exist." >&2
-          echo "       Use numbers of $(CDPATH='' cd lessons && echo [0-9][0-9]_*): --lessons=03,04" >&2
-          exit 2
+          refuse "$option names lesson '$number', which does not exist." \
+            "Use numbers of $(CDPATH='' cd lessons && echo [0-9][0-9]_*): --lessons=03,04"
         fi
         if [[ $number == 17 ]]; then
-          echo "error: --lessons=${option#*=} names lesson 17, which plans and has no row in the table." >&2
-          echo "       Use other lessons: --lessons=03,04" >&2
-          exit 2
+          refuse "$option names lesson 17, which plans and has no row in the table." "Use other lessons: --lessons=03,04"
         fi
       done
       ;;
     --wide) wide=(--wide) ;;
-    --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --steps* | --epochs*) steps=(); options+=("$option") ;;
-    *) options+=("$option") ;;
+    *)
+      name=${option%%=*}
+      if [[ $name == --steps || $name == --epochs ]]; then steps=(); fi
+      # A word that is no option may be the value of the one before it.
+      if ! { [[ $option == --* ]] && grep -rsqF --include='*.cpp' "\"${name#--}\"" common data gpt2 lessons; } &&
+        [[ $option == --* || $before != --* || $before == *=* ]]; then
+        refuse "no lesson has the option '$option'." "build/lessons/03_ddp --help lists those of lesson 03."
+      fi
+      options+=("$option")
+      ;;
   esac
+  before=$option
 done
 if ((${#options[@]} == 0)); then options=(--compare=10); fi
 
@@ -93,9 +97,7 @@ scripts/setup.sh
 mkdir -p build
 exec 9>>build/ladder.lock
 if ! python3 scripts/lock.py 9; then
-  echo "error: another ladder climbs in this clone, and both would write build/ladder." >&2
-  echo "       Wait until it has ended, or use another clone." >&2
-  exit 2
+  refuse "another ladder climbs in this clone, and both would write build/ladder." "Wait until it has ended, or use another clone."
 fi
 trap 'exit 130' INT  # mpirun ends on it too, but as if it were done
 scripts/build.sh release "${lessons[@]}" prepare weights

@@ -7,8 +7,11 @@
 # A sample run is a line between "Sample runs:" and "Expect:"; one that begins with * needs hardware that is not
 # everywhere, and is not run. Each must end with status 0.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 2
 root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-program=$(realpath "${1:?which program of a lesson?}")
+[[ -f ${1:-} ]] || refuse "there is no program '${1:-}'." "Name the file of a lesson: scripts/sample_runs.sh lessons/03_ddp/03_ddp.cpp"
+program=$(realpath "$1")
 name=$(basename "$program")
 further=$root/tests/lessons/${name%%_*}/sample_runs.txt
 build=$(realpath "${2:-$root/build}")

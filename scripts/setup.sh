@@ -11,6 +11,8 @@
 # tools are on the path (from modules, conda, ...); if one is not, it says what to install and ends with status 2. When
 # nothing is missing nothing is done. docs/platforms.md says what was tried where.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 0 --documentation --grading --how
 
 # Who installs, what for, and what the packages are called there.
 packages() {
@@ -100,12 +102,10 @@ look_for_tools() {
 }
 
 parts=(build)
-case ${1:-} in
-  '') ;;
-  --documentation | --grading) parts+=("${1#--}") ;;
-  --how) how_to_install; exit 0 ;;
-  *) echo "error: $0 knows --documentation, --grading and --how, not '$1'." >&2; exit 2 ;;
-esac
+for option in "$@"; do
+  if [[ $option == --how ]]; then how_to_install; exit 0; fi
+  parts+=("${option#--}")
+done
 
 # An MPI from outside /usr (a module, one's own build) is somebody's choice, and so is MPICH: neither is mixed with the system's.
 case $(command -v mpicc) in

@@ -6,6 +6,8 @@
 #
 # Ends with status 1 and one line a finding.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 0
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 status=0

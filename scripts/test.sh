@@ -8,13 +8,19 @@
 #
 # Status: that of ctest; 1 if a folder is beyond its budget (scripts/budgets.txt).
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
   --times) exec scripts/budgets.py times ;;
   --quick) shift; set -- -L quick "$@" ;;
-  --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
 esac
+for word in "$@"; do  # ctest would ignore an option that it does not know
+  if [[ $word == --* ]]; then option=${word%%=*}; else option=${word:0:2}; fi
+  if [[ $word == -* ]] && ! grep -qwF -e "$option" <<<"$(ctest --help)"; then
+    refuse "neither test.sh nor ctest has an option $option." "ctest --help lists those of ctest."
+  fi
+done
 scripts/setup.sh --documentation
 scripts/setup.sh --grading
 scripts/build.sh release

@@ -2,10 +2,11 @@
 # Runs clang-tidy on the sources that differ from a commit:  scripts/tidy.sh [COMMIT]
 # Without a commit, on all of them. .clang-tidy says what it looks for. Any finding is an error.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if ! command -v clang-tidy >/dev/null; then
-  echo "error: clang-tidy is not installed (Debian: apt-get install clang-tidy)." >&2
-  exit 2
+  refuse "clang-tidy is not installed." "Debian: apt-get install clang-tidy"
 fi
 
 # Without precompiled headers, which GCC makes and clang-tidy cannot read.

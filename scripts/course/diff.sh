@@ -6,14 +6,15 @@
 # A section begins with its ruler, // ---- Name ----, or is "The step": the lesson's class down to its first ruler. In front of
 # a group of changed lines stands the function that it is in. Coloured on a terminal; COLOR=always or COLOR=never decides otherwise.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../words.sh"
+takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # program NN: the path of a lesson's program.
 program() {
   local found=(lessons/"$1"_*/"$1"_*.cpp)
   if [[ ! -e ${found[0]} ]]; then
-    echo "error: there is no lesson $1; there are: $(CDPATH='' cd lessons && echo [0-9][0-9]_*)" >&2
-    exit 2
+    refuse "there is no lesson '$1'." "There are $(CDPATH='' cd lessons && echo [0-9][0-9]_*)."
   fi
   echo "${found[0]}"
 }
@@ -46,7 +47,7 @@ section() {
   if [[ -n $changes ]]; then printf '%s\n\n' "$changes"; fi
 }
 
-lesson=${1:?which lesson? for instance: scripts/course/diff.sh 03}
+lesson=${1:-}
 new=$(program "$lesson")
 earlier=$(sed -n 's|^// Builds on: *lesson \([0-9][0-9]\).*|\1|p' "$new" | head -n 1)
 if [[ -z $earlier ]]; then

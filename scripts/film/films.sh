@@ -4,6 +4,8 @@
 # Writes BUILD_FOLDER/films/NN_name.html, of the nano model on both clocks. runs.html has all of
 # these runs side by side. The site of the documentation takes them from there.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../words.sh"
+takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source-path=SCRIPTDIR/../..
 source scripts/mpi_environment.sh
@@ -12,8 +14,7 @@ films=$build/films
 mkdir -p "$films"
 exec 9>>"$films/lock"
 if ! python3 scripts/lock.py 9; then
-  echo "error: others are filmed into $films at this moment. Wait until that has ended." >&2
-  exit 2
+  refuse "others are filmed into $films at this moment." "Wait until that has ended."
 fi
 runs=()
 
@@ -21,7 +22,7 @@ film() {  # LESSON RANKS OPTION...
   local lesson=$1 ranks=$2 run=$films/$1
   shift 2
   mpirun -np "$ranks" "$build/lessons/$lesson" "$@" --steps=2 --link=20us,500MB/s --report="$run.json" --trace="$run.trace.json" >"$run.log" ||
-    { echo "error: lesson $lesson could not be filmed; $run.log has its output." >&2; exit 1; }
+    refuse "lesson $lesson could not be filmed." "$run.log has its output." 1
   runs+=("$run.json")
   scripts/film/film.py "$run.json" "$run.trace.json" --output="$run.html"
 }

@@ -39,7 +39,8 @@ class Rankwise(Case):
     def setUp(self):
         super().setUp()
         (self.folder / "scripts/course").mkdir(parents=True)
-        shutil.copy(ROOT / "scripts/rankwise", self.folder / "scripts/rankwise")
+        for name in ("rankwise", "words.sh"):
+            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
         for name, said in (("setup", "set up"), ("build", "built $*"), ("ladder", "ladder $*"), ("course/diff", "diff $*")):
             script(self.folder / f"scripts/{name}.sh", f'echo "{said}"\n')
         (self.folder / "scripts/mpi_environment.sh").write_text("export MPI_IS_SET_UP=yes\n")
@@ -110,7 +111,8 @@ class Rankwise(Case):
         for words, said in ((["walk"], "'walk' is no command"), (["run"], "run needs the number"), (["diff"], "diff needs"),
                             (["run", "07"], "no lesson '07'"), (["run", "three"], "no lesson 'three'"), (["compare", "9"], "no lesson '9'"),
                             (["run", "03", "-n"], "-n nothing is not a number"), (["run", "03", "-n", "0"], "-n 0 is not"),
-                            (["run", "03", "-n", "two"], "-n two is not")):
+                            (["run", "03", "-n", "two"], "-n two is not"), (["run", "03", "-n", "10000"], "-n 10000 is not"),
+                            (["\x1b[2J\u202e\x9b"], "'?[2J??' is no command")):
             done = self.rankwise(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertTrue(done.stderr.startswith("error: "), done.stderr)
@@ -123,7 +125,7 @@ class Ladder(Case):
 
     def setUp(self):
         super().setUp()
-        for name in ("ladder.sh", "lock.py", "documents.py", "plot/ladder_table.py"):
+        for name in ("ladder.sh", "words.sh", "lock.py", "documents.py", "plot/ladder_table.py"):
             (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
         for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "compare_runs.py"):
@@ -138,11 +140,11 @@ exit "$(cat status)"
 """)
         (self.folder / "status").write_text("0")
 
-    def start(self):
-        return subprocess.Popen([self.folder / "scripts/ladder.sh"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def start(self, *words):
+        return subprocess.Popen([self.folder / "scripts/ladder.sh", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def ladder(self):
-        ladder = self.start()
+    def ladder(self, *words):
+        ladder = self.start(*words)
         return ladder.communicate(timeout=60)[0], ladder.returncode
 
     def test_a_run_that_breaks_after_its_report_is_told(self):
@@ -154,6 +156,16 @@ exit "$(cat status)"
         self.assertIn("01_one.np1: a run broke", said)
         self.assertNotIn("All checks hold", said)
         self.assertEqual(status, 1)
+
+    def test_a_mistake_ends_it_before_anything_is_built(self):
+        script(self.folder / "scripts/build.sh", "echo built\n")
+        (self.folder / "lessons/options.cpp").write_text('add("steps")')
+        for word, said in (("--ranks=huge", "is not a number"), ("--ranks=10000", "is not a number"), ("--lessons=", "names lesson ''"),
+                           ("--lessons=02", "does not exist"), ("--nosuch\x1b", "no lesson has the option '--nosuch?'"), ("steps", "no lesson has")):
+            said_of_it, status = self.ladder("--steps=3", word)
+            self.assertIn(said, said_of_it)
+            self.assertEqual((status, said_of_it.count("\n"), said_of_it[:7]), (2, 2, "error: "), said_of_it)
+        self.assertIn("\nbuilt\n", self.ladder("--steps", "3")[0])
 
     def test_there_is_one_ladder_at_a_time(self):
         (self.folder / "wait").touch()
@@ -176,8 +188,9 @@ if [[ $1 == --preset ]]; then echo "-- Build files have been written to: $PWD/bu
 echo begins >>log; while [[ ! -e go ]]; do sleep 0.05; done; echo ends >>log
 """)
         (self.folder / "scripts").mkdir()
-        for name in ("build.sh", "lock.py"):
+        for name in ("build.sh", "words.sh", "lock.py"):
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
+        (self.folder / "CMakePresets.json").write_text('"name": "release"')
         (self.folder / "build").mkdir()
         (self.folder / "build/.ninja_deps").touch()
         builds = []

@@ -18,7 +18,7 @@ machine() {
   rm -rf "${scratch:?}/bin"
   mkdir "$scratch/bin"
   local tool
-  for tool in awk bash cat comm env fold mktemp paste rm sed sort tail xargs; do ln -s "$(command -v $tool)" "$scratch/bin/$tool"; done
+  for tool in awk bash cat comm dirname env fold mktemp paste rm sed sort tail xargs; do ln -s "$(command -v $tool)" "$scratch/bin/$tool"; done
   stand_in id "echo $1"
   stand_in "$2" "echo $2 \$* >>$quoted/installed"
   stand_in mpicc :
@@ -74,6 +74,6 @@ stand_in brew "if [[ \$1 == list ]]; then cat $quoted/have; else echo brew \$* >
 listed macOS fmt >"$scratch/have"
 expect 0 'Installing with brew: fmt' 'brew install fmt'
 
-expect 2 '*knows --documentation*' nothing --no-such-option
+expect 2 '*does not take*' nothing --no-such-option
 [ "$wrong" = 0 ] && echo "what is missing is installed, and nothing else"
 exit "$wrong"

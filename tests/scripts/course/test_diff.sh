@@ -6,6 +6,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/scripts/course" "$folder/lessons"/{01_one,02_two,04_four,05_five}
 cp scripts/course/diff.sh "$folder/scripts/course"
+cp scripts/words.sh "$folder/scripts"
 
 cat >"$folder/lessons/01_one/01_one.cpp" <<TEXT
 // Builds on:    nothing
@@ -77,7 +78,8 @@ expect() {
 }
 
 expect 0 01 "Lesson 01 builds on no other lesson: there is nothing before it."
-expect 2 03 "error: there is no lesson 03; there are: 01_one 02_two 04_four 05_five"
+expect 2 03 "error: there is no lesson '03'.
+       There are 01_one 02_two 04_four 05_five."
 expect 0 02 "From lessons/01_one/01_one.cpp to lessons/02_two/02_two.cpp
 
 ==== Beginning ====
