@@ -19,6 +19,8 @@ import signal
 import subprocess
 import sys
 
+from documents import plain_words, run_script
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = re.compile(r"\.(cpp|hpp|cu|cuh|c|h|py|sh|js|css)$")
 NO_CODE = re.compile(r"\s*((//|#(?!include|pragma|if|else|end|define|undef)).*)?$")
@@ -84,12 +86,10 @@ def main(words):
     show = print_budgets
     if words[:1] == ["times"]:
         show, words = print_times, words[1:]
-    if len(words) > 1 or (words and words[0].startswith("-")):
-        print(__doc__)
-        return 2
+    plain_words(__doc__, words, 1)
     return show(pathlib.Path(words[0]) if words else ROOT / "build")
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # "| head" ends it without a word
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "page"))
-from pages import NotThere, filled, read, show_control_characters, write_whole  # noqa: E402
+from pages import NotThere, filled, read, run_script, write_whole  # noqa: E402
 
 
 def page(reports):
@@ -45,5 +45,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

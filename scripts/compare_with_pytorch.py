@@ -32,6 +32,7 @@ import plot_baselines  # noqa: E402
 from bench_collectives import WARM  # noqa: E402
 from bench_tables import text_table  # noqa: E402
 from training_rules import philox  # noqa: E402
+from documents import run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
 
@@ -286,4 +287,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -20,12 +20,15 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts" / folder) for folder in ("", "bench", "conformance")]
 
+from documents import plain_words, run_script  # noqa: E402
+
 try:
     import torch
     from torch import distributed
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor, Partial, parallel
 except ImportError as error:
+    plain_words(__doc__, [word for word in sys.argv if word == "--help"])
     print(f"error: this Python has no PyTorch with FSDP2: {error}.\n       Run the script with one that has: python3 -m venv FOLDER && "
           "FOLDER/bin/pip install torch numpy && FOLDER/bin/python scripts/conformance_adapter.py", file=sys.stderr)
     sys.exit(2)
@@ -241,4 +244,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -15,6 +15,7 @@ import pathlib
 import re
 import sys
 
+from documents import run_script
 from whole_file import write_whole
 
 SEPARATOR = " +++$+++ "
@@ -98,4 +99,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

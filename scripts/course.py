@@ -31,7 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "course"))
 sys.dont_write_bytecode = True
 
 from exercise_tree import Refused, read_tree, write_whole  # noqa: E402
-from documents import show_control_characters  # noqa: E402
+from documents import run_script  # noqa: E402
 
 
 def lessons_of(options):
@@ -155,8 +155,8 @@ def parser_of():
     return parser
 
 
-def main():
-    options = parser_of().parse_args()
+def main(arguments):
+    options = parser_of().parse_args(arguments)
     options.root = options.root.resolve()
     try:
         return options.run(options)
@@ -171,5 +171,4 @@ def main():
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main())
+    run_script(main)

@@ -53,6 +53,23 @@ class Shown(io.TextIOWrapper):
             sys.exit(f"error: the output cannot be written: {error.strerror}.")
 
 
+def run_script(main):
+    """Ends the script with the status of main(words), which shows control characters in all that it prints."""
+    show_control_characters()
+    sys.exit(main(sys.argv[1:]))
+
+
+def plain_words(header, words, most=0):
+    """The words of a script without options: --help prints its header, and options and more words than it takes are refused."""
+    if "--help" in words:
+        print(header.strip())
+        sys.exit(0)
+    if wrong := [word for word in words if word.startswith("-")] or words[most:]:
+        print(f"error: {shown(wrong[0])} is not known here.\n       With --help the script says what it takes.", file=sys.stderr)
+        sys.exit(2)
+    return words
+
+
 def show_control_characters():
     """From now on all that is printed goes through such streams, and Ctrl-C leaves no traceback. Where the locale has characters of
     one byte, the script starts again: names of files and arguments are UTF-8."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lays out all C++ sources as .clang-format says; with --check only names those that differ (status 1).
+# Lays out all C++ sources as .clang-format says:  scripts/format.sh [--check]
+# With --check it only names those that differ (status 1).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
 takes 0 --check

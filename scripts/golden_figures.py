@@ -62,10 +62,16 @@ import math
 import pathlib
 import sys
 
-import torch
-import transformers
-
+from documents import plain_words
 from whole_file import write_whole
+
+plain_words(__doc__, sys.argv[1:])
+try:
+    import torch
+    import transformers
+except ImportError as error:
+    print(f"error: this Python has no PyTorch or no transformers: {error}.\n       With --help the script says how to install them.", file=sys.stderr)
+    sys.exit(2)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "bench"))
 from torch_gpt2 import Gpt2, make_adamw  # noqa: E402

@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts/bench")]
 
 from training_rules import philox, windows_of  # noqa: E402
+from documents import run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
 
@@ -230,4 +231,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -25,7 +25,7 @@ done
 
 # A wrong option is refused before anything is built.
 if [[ $pack ]] && ((${#options[@]})); then refuse "${options[*]} is for a check, and --pack only builds." "Give it to FOLDER/check."; fi
-PYTHONPATH=scripts/bench python3 -c 'import gpu_check, sys; gpu_check.parse(sys.argv[1:])' "${build:-build-gpu}" "${options[@]}"
+PYTHONPATH=scripts/bench python3 -c 'import gpu_check; gpu_check.run_script(lambda words: not gpu_check.parse(words))' "${build:-build-gpu}" "${options[@]}"
 
 # Says what is needed, where something is missing.
 missing=()

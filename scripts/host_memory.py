@@ -11,6 +11,8 @@ import pathlib
 import re
 import resource
 
+from documents import plain_words, run_script
+
 # Root of the control groups of a version, limit, usage, and what the pages of files are called in memory.stat.
 VERSIONS = {1: ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
             2: ("/sys/fs/cgroup", "memory.max", "memory.current", "")}
@@ -57,6 +59,12 @@ def limits(used):
     return every
 
 
-if __name__ == "__main__":
+def main(words):
+    plain_words(__doc__, words)
     least, owner, _ = min(limits(used=True))
     print(least >> 20, owner)
+    return 0
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -23,6 +23,7 @@ import tempfile
 import time
 
 import host_memory
+from documents import run_script
 from whole_file import write_whole
 from with_mpi import with_mpi
 
@@ -218,4 +219,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

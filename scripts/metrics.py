@@ -20,7 +20,7 @@ import pathlib
 import sys
 import time
 
-from documents import parse_json, show_control_characters
+from documents import parse_json, run_script
 from whole_file import write_whole
 
 
@@ -135,5 +135,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

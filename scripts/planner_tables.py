@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from documents import plain_words, run_script
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = pathlib.Path(os.environ.get("RANKWISE_PLANNER", ROOT.parent / "shared/planner"))
 MACHINES = ROOT / "lessons/17_choose_a_layout/machines"
@@ -140,15 +142,16 @@ def constants_table():
 
 def main(arguments):
     tables = {"times": times_table, "rows": rows_table, "memory": memory_table, "constants": constants_table}
-    if not arguments or arguments[0] not in tables:
-        print(__doc__.strip(), file=sys.stderr)
+    kind, *names = plain_words(__doc__, arguments, 2) or [""]
+    if kind not in tables or len(names) != (kind == "rows"):
+        print(f"error: there is no table {' '.join(arguments)}.\n       Ask for times, rows SOURCE, memory or constants.", file=sys.stderr)
         return 2
     if not ROWS.exists():
         print(f"error: there are no measurements in {ROWS}.\n       Name their folder: export RANKWISE_PLANNER=FOLDER", file=sys.stderr)
         return 2
-    print("\n".join(tables[arguments[0]](*arguments[1:])))
+    print("\n".join(tables[kind](*names)))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from documents import show_control_characters
+from documents import run_script
 from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -81,5 +81,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

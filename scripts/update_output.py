@@ -24,6 +24,7 @@ import re
 import subprocess
 import sys
 
+from documents import plain_words, run_script
 from whole_file import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -57,11 +58,14 @@ def update(path):
 
 
 def main(names):
-    if not names:
+    if not plain_words(__doc__, names, len(names)):
         listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         names = [str(ROOT / name) for name in listed.stdout.split()]
+    if missing := [name for name in names if not pathlib.Path(name).is_file()]:
+        print(f"error: there is no file {missing[0]}.\n       Name pages of the project, or none for all.", file=sys.stderr)
+        return 2
     return 0 if all([update(pathlib.Path(name)) for name in names]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -21,7 +21,7 @@ refuse() {
   exit "${3:-2}"
 }
 
-# takes MOST [OPTION...]: refuses all options but these, and more than so many other words.
+# takes MOST [OPTION...]: refuses all options but these, and more than MOST other words.
 takes() {
   local left=$1 word
   for word in ${given[@]+"${given[@]}"}; do

@@ -43,7 +43,7 @@ import bench_startup
 import bench_tensor
 import llmc_speed
 import plot_bandwidth
-from svg import write_whole
+from svg import run_script, write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
                           replace_block, training_steps_table, ways_table, where_table)
 
@@ -557,4 +557,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Holds the speed of training steps to what it was: measures the cases of which scripts/bench/ratios.json has ratios for this
+"""Holds the speed of training steps to what it was:  scripts/bench/check_ratios.py
+
+Measures the cases of which scripts/bench/ratios.json has ratios for this
 processor, as `make bench ARGS=--write` records them, and fails when one is below 0.95 of it. Status 77, skipped, where nothing is
 recorded or the machine is busy."""
 
-import sys
-
 import bench
 from bench_tables import ratios_of, text_table
+from documents import plain_words, run_script
 
 LEAST, ROUNDS = 0.95, 5
 SKIPPED = 77
@@ -26,7 +27,8 @@ def compare(recorded):
     return text_table(rows, left=2), kept
 
 
-def main():
+def main(words):
+    plain_words(__doc__, words)
     recorded = bench.recorded_ratios().get(bench.processor())
     if not recorded:
         print(f"skipped: no ratios are recorded of this processor, {bench.processor()}")
@@ -42,4 +44,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

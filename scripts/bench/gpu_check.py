@@ -24,6 +24,7 @@ from gpu_speed_tables import NO_TORCH, gpu_blocks
 from llmc_speed import gpu_steps
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from documents import run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -237,7 +238,7 @@ def parse(arguments):
     own, more = arguments, []
     if "--" in own:
         own, more = own[:own.index("--")], own[own.index("--") + 1:]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer, no speed")
     parser.add_argument("--speed", action="store_true", help="the speed alone")
@@ -289,4 +290,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

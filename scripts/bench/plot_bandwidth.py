@@ -16,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/plot"))
 from bench_collectives import LIBRARY, LIMIT, size_text  # noqa: E402
-from svg import BLUE, DARK_GREY, GRID, ORANGE, PINK, RED, SKY, TICK, curve, document, line, text, write_whole  # noqa: E402
+from svg import BLUE, DARK_GREY, GRID, ORANGE, PINK, RED, SKY, TICK, curve, document, line, run_script, text, write_whole  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
 # (algorithm, heap), what the legend says, colour, dashes. The library's own gain from a warm heap; the others do not.
@@ -125,4 +125,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

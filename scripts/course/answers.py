@@ -27,7 +27,7 @@ from fractions import Fraction
 import expressions
 import questions
 from catalogue import person
-from documents import decoded, show_control_characters
+from documents import decoded, run_script
 from exercise_tree import Refused, all_regions, read_tree
 
 LARGEST_FILE = 100_000  # bytes of a file of answers
@@ -272,7 +272,7 @@ def table(root, lesson):
 
 # ---- command line -----------------------------------------------------------------------------------------------------
 
-def main():
+def main(arguments):
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=root, help="the repository (default: the one of this script)")
@@ -285,7 +285,7 @@ def main():
     of["hint"].add_argument("--level", type=int, default=1, help="how many hints, 1 to 3")
     for name in ("ask", "check"):
         of[name].add_argument("--student", default="", help="whose sizes; each name has its own")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     root, number = options.root.resolve(), options.number
     try:
         if options.command == "ask":
@@ -300,5 +300,4 @@ def main():
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main())
+    run_script(main)

@@ -35,7 +35,7 @@ from exercise_tree import Refused, all_regions, read_tree, write_tree, write_who
 from grade_table import table_of
 from pack import without_solutions
 from pages import places
-from documents import show_control_characters
+from documents import run_script
 
 
 def lesson_regions(tree, lesson):
@@ -122,7 +122,7 @@ def grade(root, name, folder, json_file, work, protected):
 
 # ---- command line -----------------------------------------------------------------------------------------------------
 
-def main():
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2],
                         help="the repository (default: the one of this script)")
@@ -142,7 +142,7 @@ def main():
                              help="where to write the points as JSON (default: build/grade/points-NN.json)")
     of["grade"].add_argument("--work", type=pathlib.Path, help="where to build (default: build/grade)")
     of["mutants"].add_argument("--work", type=pathlib.Path, help="where to build (default: build/mutants-NN)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     root, some = options.root.resolve(), getattr(options, "some", False)
     lesson = options.lesson or ""
     try:
@@ -165,5 +165,4 @@ def main():
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main())
+    run_script(main)

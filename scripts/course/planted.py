@@ -18,6 +18,7 @@ import sys
 
 from exercise_bench import first_error
 from exercise_tree import Refused, apply_patch, read_tree
+from documents import show_control_characters
 from workshop import Workshop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -203,6 +204,7 @@ def look_at(bench, exhibit):
 def main(doc, named, look_at_all, others):
     """The command line of a script that plants patches: run and check call look_at_all(command, names, build); `others` are
     functions by command. `named` says what names are. Returns the exit status."""
+    show_control_characters()
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("run", "check", *others))
     parser.add_argument("names", nargs="*", help=f"{named}; default: all")

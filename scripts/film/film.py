@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/page"))
 
-from pages import NotThere, filled, read, show_control_characters, write_whole  # noqa: E402
+from pages import NotThere, filled, read, run_script, write_whole  # noqa: E402
 from quiz import questions  # noqa: E402
 from step import Step  # noqa: E402
 
@@ -99,5 +99,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    run_script(main)

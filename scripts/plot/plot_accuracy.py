@@ -10,7 +10,6 @@ dialogues.
 
 import math
 import re
-import sys
 
 import picture
 import svg
@@ -64,4 +63,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

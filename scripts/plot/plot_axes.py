@@ -10,7 +10,6 @@ what the one before it has left.
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -112,4 +111,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

@@ -5,7 +5,6 @@
 """
 
 import collections
-import sys
 
 import picture
 import svg
@@ -89,4 +88,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

@@ -8,7 +8,6 @@ A row of the picture is a run, a panel in it a block with experts, a bar an expe
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -82,4 +81,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

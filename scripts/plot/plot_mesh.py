@@ -8,7 +8,6 @@ A box is a replica, a row in it a stage, a cell a rank.
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -102,4 +101,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

@@ -158,7 +158,7 @@ def draw(points):
 
 # ---- Command line ----------------------------------------------------------------------------------------------------
 
-def main():
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture")
     parser.add_argument("--build", default="build", help="where the programs are")
@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="of a run; the first one does not count")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     os.chdir(ROOT)
     try:
         points = measure(options)
@@ -180,5 +180,4 @@ def main():
 
 
 if __name__ == "__main__":
-    svg.show_control_characters()
-    sys.exit(main())
+    svg.run_script(main)

@@ -9,7 +9,6 @@ query's rank; the bars beside it are the pairs of each rank.
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -89,4 +88,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

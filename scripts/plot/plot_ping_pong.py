@@ -9,7 +9,6 @@ Both axes are logarithmic. Without the part `eager` in its input the picture has
 
 import math
 import re
-import sys
 
 import picture
 import svg
@@ -85,4 +84,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

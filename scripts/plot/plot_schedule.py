@@ -208,5 +208,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    svg.show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

@@ -10,7 +10,6 @@ only while it is used.
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -82,4 +81,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

@@ -10,7 +10,6 @@ arrow has the colour of the shard that is sent; a grey one sends all of them. Mo
 
 import math
 import re
-import sys
 
 import picture
 import svg
@@ -150,4 +149,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

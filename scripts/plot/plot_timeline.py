@@ -9,7 +9,6 @@ All runs have one axis of time.
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -76,4 +75,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

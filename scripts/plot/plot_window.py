@@ -8,7 +8,6 @@ A row is a unit of parameters that are gathered together, a column a place of th
 
 import collections
 import re
-import sys
 
 import picture
 import svg
@@ -78,4 +77,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    svg.run_script(main)

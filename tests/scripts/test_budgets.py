@@ -16,7 +16,8 @@ class Budgets(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         (self.root / "scripts").mkdir()
-        shutil.copy(SCRIPT, self.root / "scripts")
+        for script in (SCRIPT, SCRIPT.with_name("documents.py")):
+            shutil.copy(script, self.root / "scripts")
         self.write("common/a.cpp", '#include "a.hpp"\n\n// A comment.\n  int a = 1;  // one\n')
         self.write("common/a.md", "no code\n")
         self.write("build/times/common/partition", "1.5 2.25 0.75\n")

@@ -1,6 +1,7 @@
-"""Scripts that read documents of others: a document that cannot be read is named in a sentence, and no text of it or of its name
-reaches the terminal as a control character."""
+"""What scripts are given: --help is answered, a word or a document that they cannot take is named in a sentence, and no text of it or of
+its name reaches the terminal as a control character."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -15,6 +16,36 @@ READERS = ["plot/compare_losses.py IN IN", "plot/plot_memory.py bars IN --output
            "film/film.py IN IN --output=OUT", "compare_runs.py IN IN --output=OUT", "metrics.py IN --to=csv"]
 UNREADABLE = {"deep": b"[" * 100000 + b"\n", "utf16": '{"loss": [1]}\n'.encode("utf-16"), "list": b'["\x1b[31m"]\n',
               "bytes": b'{"\x9b31m": "\xff"}\n'}
+
+
+class Words(unittest.TestCase):
+    """Of every script that can be started; those that build or install find commands that do not."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log = pathlib.Path(folder.name, "log")
+        says = {"mpirun": 'echo "error: no lesson runs" >&2'}  # what a lesson says of its options is not tested here
+        for name in ("cmake", "ninja", "nvcc", "apt-get", "mpirun", "clang-format", "clang-tidy", "doxygen"):
+            does = says.get(name, 'echo "$0 $*" >>"${0%/*}/log"')
+            (command := pathlib.Path(folder.name, name)).write_text(f'#!/bin/sh\n[ "$1" = --version ] || {does}; exit 1\n')
+            command.chmod(0o755)
+        self.environment = {**os.environ, "PATH": f"{folder.name}:{os.environ['PATH']}"}
+
+    def test_are_answered_or_refused_before_anything_is_done(self):
+        scripts = [path for path in sorted(SCRIPTS.rglob("*")) if path.is_file() and os.access(path, os.X_OK) and "exports" not in path.parts]
+        self.assertGreater(len(scripts), 50)
+        for path in scripts:
+            for word, status in (("--help", 0), ("--no\x1bsuch\u202e", 2)):
+                with self.subTest(script=path.relative_to(SCRIPTS), word=word):
+                    done = subprocess.run([path, word], capture_output=True, text=True, timeout=60, cwd=self.log.parent, env=self.environment,
+                                          check=False)
+                    self.assertEqual(done.returncode, status, done.stderr)
+                    self.assertNotRegex(done.stdout + done.stderr, "[\x1b\u202e]|Traceback")
+                    self.assertRegex(done.stderr, "error: " if status else "^$")
+                    if not status:
+                        self.assertIn(path.name, done.stdout)
+                    self.assertFalse(self.log.exists(), self.log.exists() and self.log.read_text(encoding="utf-8"))
 
 
 class Documents(unittest.TestCase):

@@ -691,7 +691,7 @@ class Script(unittest.TestCase):
         """Status and output of check_ratios.py."""
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
-            return check_ratios.main(), output.getvalue()
+            return check_ratios.main([]), output.getvalue()
 
     def test_peers_are_measured_when_asked_for_and_have_a_table_and_a_picture(self):
         before = self.page.read_text(encoding="utf-8")

@@ -24,9 +24,8 @@ POINTS = [Point(400_000_000, {"host": 1.0})] + [
 def run(*arguments):
     """Status, output and errors of the script."""
     output, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), \
-            mock.patch.object(sys, "argv", ["plot_offload.py", *arguments]):
-        return plot_offload.main(), output.getvalue(), errors.getvalue()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        return plot_offload.main(arguments), output.getvalue(), errors.getvalue()
 
 
 class PlotOffload(unittest.TestCase):
