@@ -13,13 +13,12 @@ no lesson was run, or two digests of the same model differ.
 
 import argparse
 import collections
-import json
 import os
 import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from documents import shown  # noqa: E402
+from documents import read_json, run_script, shown  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
@@ -36,9 +35,9 @@ def failed_checks(report):
 def read(path):
     """The report of a run with this status; None of one that broke: it left none, or ended otherwise than its checks say."""
     try:
-        report = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        report = read_json(path.with_suffix(".json"))
         return report if int(path.read_text(encoding="ascii")) == bool(failed_checks(report)) else None
-    except (KeyError, OSError, RecursionError, TypeError, ValueError):
+    except (KeyError, OSError, TypeError, ValueError):
         return None
 
 
@@ -73,11 +72,40 @@ def row_of(name, reports):
     return row
 
 
-def coloured(line):
-    """PASS and FAIL in green and red, where somebody reads on a terminal and has not asked for NO_COLOR."""
+def title_of(report):
+    model = report["model"]
+    return (f"# model {model['name']}, {model['parameters']:,} parameters; {len(report['loss'])} steps on the embedded data; "
+            "memory of the largest rank")
+
+
+def failures_of(name, report):
+    return [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
+
+
+def model_of(report):
+    """Reports of the same model have the same digest."""
+    return report["model"]["architecture"], report["model"].get("parameters")
+
+
+def whole(name, kind, report):
+    """A report that has all that is shown of it; None instead of another one."""
+    try:
+        row_of(name, {kind: report}), failures_of(name, report)
+        if kind == "fast":
+            title_of(report)
+        if kind == "exact":
+            hash((model_of(report), report["digest"]))
+        return report
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def print_row(line):
+    """With PASS and FAIL in green and red, where somebody reads on a terminal and has not asked for NO_COLOR."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return line
-    return line.replace("PASS", "\033[32mPASS\033[0m").replace("FAIL", "\033[31mFAIL\033[0m")
+        print(line)
+    else:  # past the stream that shows control characters
+        print(shown(line).replace("PASS", "\033[32mPASS\033[0m").replace("FAIL", "\033[31mFAIL\033[0m"), file=sys.__stdout__, flush=True)
 
 
 def print_table(rows, wide):
@@ -96,7 +124,7 @@ def print_table(rows, wide):
     widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
     for line in lines:
         cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
-        print(coloured(shown("  ".join(cells).rstrip())))
+        print_row("  ".join(cells).rstrip())
 
 
 def reports_in(folder):
@@ -108,35 +136,34 @@ def reports_in(folder):
     return lessons
 
 
-def main():
+def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/plot/ladder_table.py", allow_abbrev=False, description="One table of all lessons.")
     parser.add_argument("folder", type=pathlib.Path, help="with reports, as scripts/ladder.sh leaves them")
     parser.add_argument("--wide", action="store_true", help="with all columns")
-    options = parser.parse_args()
-    lessons = reports_in(options.folder)
+    options = parser.parse_args(arguments)
+    lessons = {name: {kind: whole(name, kind, report) for kind, report in reports.items()}
+               for name, reports in reports_in(options.folder).items()}
     first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
-        print(f"# model {shown(first['model']['name'])}, {first['model']['parameters']:,} parameters; "
-              f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
+        print(title_of(first))
     print_table([row_of(name, reports) for name, reports in lessons.items()], options.wide)
 
     bad = [] if lessons else ["no lesson was run"]
     bad += [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
     for name, reports in lessons.items():
         for report in filter(None, reports.values()):
-            bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
+            bad += failures_of(name, report)
     digests = collections.defaultdict(set)
     for report in (reports["exact"] for reports in lessons.values() if reports.get("exact")):
-        model = report["model"]
-        digests[model["architecture"], model.get("parameters")].add(report["digest"])
+        digests[model_of(report)].add(report["digest"])
     for (model, _), of_model in digests.items():
         if len(of_model) > 1:
             bad.append(f"the digests of {model} differ: in exact arithmetic all layouts must end with the same parameters")
     of_each = " of each model" if len(digests) > 1 else ""
     for line in bad or [f"All checks hold, and all digests{of_each} are the same."]:
-        print(shown(line))
+        print(line)
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

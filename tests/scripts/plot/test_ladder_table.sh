@@ -80,6 +80,15 @@ report 12_twelve.np4.exact true ffff "" bert
 expect 1 'the digests of bert differ' "4 ranks of the other model end elsewhere"
 rm "$folder"/12_twelve.*
 
+# A report that lacks something, or has something else there, is of a run that broke.
+for change in 's/"model"/"m"/' 's/220544/"many"/' 's/"name"/"n"/' 's/"architecture"/"a"/' 's/"digest": "0[^"]*"/"digest": []/' 's/"expected"/"e"/'; do
+  report 01_one.np1.fast false aa
+  report 01_one.np1.exact false 0123456789abcdef
+  sed -i "$change" "$folder"/01_one.np1.*.json
+  expect 1 '^01_one\.np1: a run broke' "$change"
+done
+rm "$folder"/01_one.*
+
 # A lesson that trains nothing: one run, no loss, no digest.
 echo 134 >"$folder/02_two.np4.messages.status"
 expect 1 '^02_two\.np4: a run broke' "the only run left no report"
