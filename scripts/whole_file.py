@@ -6,8 +6,11 @@ import os
 import pathlib
 import secrets
 import stat
+import sys
+import time
 
 MOST_LINKS = 40  # the limit of Linux
+PATIENCE_S = 60  # until a pipe has a reader
 KEPT = set()  # paths of the files that are not replaced
 
 
@@ -26,12 +29,30 @@ def write_whole(path, content):
         old = os.stat(path) if os.path.exists(path) else None
         file_or_none = old is None or stat.S_ISREG(old.st_mode) or stat.S_ISDIR(old.st_mode)
         if not file_or_none or any(name.is_relative_to(place) for name in chain for place in ("/proc", "/dev/fd")):
-            with open(path, "ab") as file:
+            with open(path, "ab", opener=to_add_to) as file:
                 file.write(data)
+                if sys.stdout and os.path.sameopenfile(file.fileno(), 1):
+                    sys.stdout = sys.stderr  # what the script says of the file is no part of it
         else:
             replace(os.path.realpath(path), data, old)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def to_add_to(path, flags):
+    """Opens a device or a pipe, for open(). For a reader of the pipe it waits a minute."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            descriptor = os.open(path, flags | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            return descriptor
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "no program has opened this pipe to read for a minute") from None
+            time.sleep(0.01)
 
 
 def without_links(path, flags):

@@ -59,11 +59,19 @@ class WholeFile(unittest.TestCase):
         if os.path.exists("/dev/full"):
             self.assert_refused(pathlib.Path("/dev/full"), "No space left on device")
 
-    def test_a_file_that_the_shell_has_opened_is_written_to(self):
+    def test_a_file_that_the_shell_has_opened_is_written_to_and_nothing_is_said_in_it(self):
         with self.file.open("ab") as file:
-            subprocess.run([sys.executable, "-c", r"import whole_file; whole_file.write_whole('/dev/fd/1', '+\ud800')"], cwd=ROOT / "scripts",
-                           stdout=file, check=True)
-        self.assertEqual(self.file.read_text(encoding="utf-8"), "old+?")
+            done = subprocess.run([sys.executable, "-c", r"import whole_file; whole_file.write_whole('/dev/fd/1', '+\ud800'); print('said')"],
+                                  cwd=ROOT / "scripts", stdout=file, stderr=subprocess.PIPE, check=True)
+        self.assertEqual((self.file.read_text(encoding="utf-8"), done.stderr), ("old+?", b"said\n"))
+
+    def test_a_pipe_waits_for_its_reader_though_not_for_ever(self):
+        os.mkfifo(pipe := self.folder / "pipe")
+        with mock.patch("whole_file.PATIENCE_S", 0.1):
+            self.assert_refused(pipe, "no program has opened this pipe to read for a minute")
+        with subprocess.Popen(["sh", "-c", 'sleep 0.3; exec cat "$0"', pipe], stdout=subprocess.PIPE) as reader:
+            write_whole(pipe, b"x" * 100_000)
+            self.assertEqual(len(reader.communicate()[0]), 100_000)
 
     def test_permissions_are_kept_and_respected(self):
         self.file.chmod(0o640)
