@@ -15,15 +15,11 @@ import pathlib
 import re
 import sys
 
-from documents import run_script
+from documents import Refused, run_script
 from whole_file import write_whole
 
 SEPARATOR = " +++$+++ "
 PUBLISHED = 304_713  # utterances: README of the corpus, Danescu-Niculescu-Mizil and Lee 2011
-
-
-class Refused(Exception):
-    """What was asked and why it cannot be, and what to do."""
 
 
 def fields_of(path, count):
@@ -88,9 +84,6 @@ def main(arguments):
         utterances = read_utterances(options.folder / "movie_lines.txt", options.utterances)
         conversations = list(read_conversations(options.folder / "movie_conversations.txt", utterances))
         write(options.file, conversations)
-    except Refused as refusal:
-        print("error: {}\n       {}".format(*refusal.args), file=sys.stderr)
-        return 2
     except OSError as error:
         print(f"error: {options.file} cannot be written: {error.strerror}.\n       Choose another folder.", file=sys.stderr)
         return 1

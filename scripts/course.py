@@ -165,9 +165,6 @@ def main(arguments):
             raise
         print(f"error: this is a starter repository, which has no {missing.name}. Use the course's own repository", file=sys.stderr)
         return 2
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
 
 
 if __name__ == "__main__":

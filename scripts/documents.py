@@ -53,10 +53,23 @@ class Shown(io.TextIOWrapper):
             sys.exit(f"error: the output cannot be written: {error.strerror}.")
 
 
+class Refused(Exception):
+    """What was asked cannot be done; the text, or two, say why and what to do. Exit status 2."""
+
+    def __str__(self):
+        return "\n       ".join(map(str, self.args))
+
+
 def run_script(main):
-    """Ends the script with the status of main(words), which shows control characters in all that it prints."""
+    """Ends the script with the status of main(words), which shows control characters in all that it prints. Where it ends with
+    Refused, or with what the system said of a file, that is the one message."""
     show_control_characters()
-    sys.exit(main(sys.argv[1:]))
+    try:
+        status = main(sys.argv[1:])
+    except (Refused, OSError) as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        status = 2
+    sys.exit(status)
 
 
 def plain_words(header, words, most=0):

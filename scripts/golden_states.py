@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts/bench")]
 
 from training_rules import philox, windows_of  # noqa: E402
-from documents import run_script  # noqa: E402
+from documents import Refused, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
 
@@ -38,10 +38,6 @@ LAYERS = ["ln_1", "attn.q_k_v", "attn.heads", "attn", "attn.stream", "ln_2", "ml
 FOLDERS = {"": "parameter", "first moment of ": "first_moment", "second moment of ": "second_moment"}
 SIZES = {"F32": 4, "F64": 8, "I64": 8}
 WORDS = "an arc of stars spins over the calm sea 7 times and 42 more while old maps fade to gray".split()
-
-
-class Refused(Exception):
-    """What was asked cannot be; the text says why and what to do."""
 
 
 # ---- The file ----------------------------------------------------------------------------------------------------------
@@ -215,18 +211,14 @@ def main(arguments):
     parser.add_argument("folder", type=pathlib.Path, help="an existing folder for the files")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     known = parser.parse_args(arguments)
-    try:
-        if not known.folder.is_dir():
-            raise Refused(f"{known.folder} is not a folder, so no files can be written there.\n       Make it, or name another.")
-        missing = [one for one in ("lessons/01_single_device", "data/prepare", "data/record_values") if not (known.build / one).exists()]
-        if missing:
-            raise Refused(f"{known.build} has no {missing[0]}.\n       Run scripts/build.sh, or name another folder with --build.")
-        for name, options in MODELS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                States(known.build, pathlib.Path(folder), options).write(known.folder / f"{name}.safetensors")
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
+    if not known.folder.is_dir():
+        raise Refused(f"{known.folder} is not a folder, so no files can be written there.\n       Make it, or name another.")
+    missing = [one for one in ("lessons/01_single_device", "data/prepare", "data/record_values") if not (known.build / one).exists()]
+    if missing:
+        raise Refused(f"{known.build} has no {missing[0]}.\n       Run scripts/build.sh, or name another folder with --build.")
+    for name, options in MODELS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            States(known.build, pathlib.Path(folder), options).write(known.folder / f"{name}.safetensors")
     return 0
 
 

@@ -84,4 +84,4 @@ def table():
 
 
 if __name__ == "__main__":
-    sys.exit(planted.main(__doc__, "beginnings of names, as 01 or 03.2", look_at_all, {"judge": judge, "table": table}))
+    planted.run_script(lambda words: planted.main(words, __doc__, "beginnings of names, as 01 or 03.2", look_at_all, {"judge": judge, "table": table}))

@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import host_memory
-from documents import run_script
+from documents import Refused, run_script
 from whole_file import write_whole
 from with_mpi import with_mpi
 
@@ -37,10 +37,6 @@ PATIENCE_S = 120                                       # until copies must have 
 # What lesson 17 accepts. Written without a prefix, the bounds are read as exactly these numbers.
 BOUNDS = {"node-rate": (1e9, 1e12), "meeting": (1e-6, 600e-6)}
 PREFIXES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n")]
-
-
-class Refused(Exception):
-    """Something cannot be measured; the text is a whole message."""
 
 
 def quantity(value, unit):
@@ -65,7 +61,7 @@ def report(build, ranks, program, *options):
         if done.returncode != 0:
             lines = done.stderr.split("\n---")[0].strip().splitlines() or ["it said nothing"]  # what mpirun adds comes after a ruler
             why = next((line[len("error: "):] for line in lines if line.startswith("error: ")), lines[-1])
-            raise Refused(f"error: {program} on {ranks} ranks ended with status {done.returncode}: {why}\n"
+            raise Refused(f"{program} on {ranks} ranks ended with status {done.returncode}: {why}\n"
                           f"       Try it: {shlex.join(command)}")
         return json.loads(path.read_text(encoding="utf-8"))
 
@@ -105,7 +101,7 @@ def memory_rate(cores):
         try:
             rates = pool.map_async(copy_rate, [size] * cores, chunksize=1).get(PATIENCE_S)
         except (MemoryError, multiprocessing.TimeoutError, RuntimeError) as error:
-            raise Refused(f"error: {cores} processes cannot copy {quantity(size, 'B')} each ({type(error).__name__}).\n"
+            raise Refused(f"{cores} processes cannot copy {quantity(size, 'B')} each ({type(error).__name__}).\n"
                           "       End what else runs here, and start again.") from error
     return sum(rates) / cores
 
@@ -185,13 +181,13 @@ def text_of(name, cores, found):
 def check(build, path, name):
     """Refuses what cannot be measured, before anything is."""
     if not name.strip() or set(name) & set("#\n"):
-        raise Refused(f"error: --name={name!r} cannot stand in a machine file.\n       Use a name without # and line ends.")
+        raise Refused(f"--name={name!r} cannot stand in a machine file.\n       Use a name without # and line ends.")
     if path.is_dir() or not path.parent.is_dir():
-        raise Refused(f"error: {path} cannot be written: {'it' if path.is_dir() else path.parent} is "
+        raise Refused(f"{path} cannot be written: {'it' if path.is_dir() else path.parent} is "
                       f"{'a folder' if path.is_dir() else 'no folder'}.\n       Name a file in a folder that is there.")
     for program in (PRODUCTS, MESSAGES):
         if not (build / program).is_file():
-            raise Refused(f"error: {build / program} is not there, with which this machine is measured.\n"
+            raise Refused(f"{build / program} is not there, with which this machine is measured.\n"
                           "       Build it with scripts/build.sh release, or name the folder of the build with --build.")
 
 
@@ -207,9 +203,6 @@ def main(arguments):
         check(options.build, options.file, options.name)
         text = text_of(options.name, cores, measured(options.build, options.file.absolute().parent, cores))
         write_whole(options.file, text)
-    except Refused as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
     except OSError as error:
         print(f"error: this machine cannot be measured: {error}.\n"
               "       Name a file in a folder that you can write to, on a disk with 300 MB free.", file=sys.stderr)

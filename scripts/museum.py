@@ -93,4 +93,4 @@ def look_at_all(command, numbers, build):
 
 
 if __name__ == "__main__":
-    sys.exit(planted.main(__doc__, "of exhibits, as 01", look_at_all, {"table": table, "texts": texts}))
+    planted.run_script(lambda words: planted.main(words, __doc__, "of exhibits, as 01", look_at_all, {"table": table, "texts": texts}))

@@ -17,10 +17,9 @@ import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
-from documents import plain_words, run_script
+from documents import Refused, plain_words, run_script
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = pathlib.Path(os.environ.get("RANKWISE_PLANNER", ROOT.parent / "shared/planner"))
@@ -143,12 +142,10 @@ def constants_table():
 def main(arguments):
     tables = {"times": times_table, "rows": rows_table, "memory": memory_table, "constants": constants_table}
     kind, *names = plain_words(__doc__, arguments, 2) or [""]
-    if kind not in tables or len(names) != (kind == "rows"):
-        print(f"error: there is no table {' '.join(arguments)}.\n       Ask for times, rows SOURCE, memory or constants.", file=sys.stderr)
-        return 2
+    if kind not in tables or names not in ([[source.name] for source in SOURCES] if kind == "rows" else [[]]):
+        raise Refused(f"there is no table {' '.join(arguments)}.\n       Ask for times, rows SOURCE, memory or constants.")
     if not ROWS.exists():
-        print(f"error: there are no measurements in {ROWS}.\n       Name their folder: export RANKWISE_PLANNER=FOLDER", file=sys.stderr)
-        return 2
+        raise Refused(f"there are no measurements in {ROWS}.\n       Name their folder: export RANKWISE_PLANNER=FOLDER")
     print("\n".join(tables[kind](*names)))
     return 0
 

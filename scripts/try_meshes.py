@@ -9,35 +9,16 @@ machine is.
 """
 
 import argparse
-import json
 import pathlib
-import subprocess
-import sys
-import tempfile
 
-from documents import run_script
-from with_mpi import with_mpi
+from documents import Refused, run_script
+from with_mpi import report_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 LESSONS = {"10": ("10_3d_parallel", ("dp", "tp", "pp")), "16": ("16_five_axes", ("dp", "tp", "pp", "cp", "ep"))}  # and their axes
 BETWEEN_PARTS = ("--sequence-parallel", "--regather")  # what one part alone cannot do
-
-
-class Refused(Exception):
-    """The lesson has refused its options, or broken off; the text is what it said."""
-
-
-def run(program, ranks, *options):
-    """The report of one run."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.json"
-        done = subprocess.run(with_mpi("mpirun", "-np", ranks, program, *options, f"--report={report}"),
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun says of it comes behind a ruler
-        return json.loads(report.read_text(encoding="utf-8"))
 
 
 def degrees(mesh, form="{}={}"):
@@ -48,7 +29,7 @@ def degrees(mesh, form="{}={}"):
 def measured(program, ranks, mesh, options):
     """Seconds of a step on the virtual clock."""
     options = [option for option in options if mesh["tp"] > 1 or option not in BETWEEN_PARTS]
-    return run(program, ranks, *options, *degrees(mesh, "--{}={}"), "--steps=2")["virtual"][-1]["step_ps"] * 1e-12
+    return report_of(program, ranks, options, *degrees(mesh, "--{}={}"), "--steps=2")["virtual"][-1]["step_ps"] * 1e-12
 
 
 def name(mesh):
@@ -64,22 +45,18 @@ def main(arguments):
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     known, options = parser.parse_known_args(arguments)
     options.append(f"--link={known.link}")
-    try:
-        lesson, axes = LESSONS[known.lesson]
-        program = known.build / "lessons" / lesson
-        if known.ranks < 1:  # mpirun -np 0 would start one for each core
-            raise Refused(f"error: --ranks={known.ranks} is not a number of ranks.\n       Use a whole number, 1 or more: --ranks=4")
-        if fixed := [option for option in options if option.split("=")[0][2:] in axes]:
-            raise Refused(f"error: {fixed[0]} cannot be given: all meshes are tried.\n       Leave it out.")
-        meshes = run(program, known.ranks, *options, "--dry-run")["meshes"]
-        wide = max(len(name(mesh)) for mesh in meshes) + 1
-        print(f"{'mesh':{wide}}  {'clock':>10}  {'forecast':>10}  {'memory':>12}\n{'':{wide}}  {'ms':>10}  {'ms':>10}  {'bytes':>12}")
-        for mesh in meshes:
-            mesh["clock_s"] = measured(program, known.ranks, mesh, options)
-            print(f"{name(mesh):{wide}}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
-    except Refused as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
+    lesson, axes = LESSONS[known.lesson]
+    program = known.build / "lessons" / lesson
+    if known.ranks < 1:  # mpirun -np 0 would start one for each core
+        raise Refused(f"--ranks={known.ranks} is not a number of ranks.\n       Use a whole number, 1 or more: --ranks=4")
+    if fixed := [option for option in options if option.split("=")[0][2:] in (*axes, "steps")]:
+        raise Refused(f"{fixed[0]} cannot be given: all meshes are tried, for two steps each.\n       Leave it out.")
+    meshes = report_of(program, known.ranks, options, "--dry-run")["meshes"]
+    wide = max(len(name(mesh)) for mesh in meshes) + 1
+    print(f"{'mesh':{wide}}  {'clock':>10}  {'forecast':>10}  {'memory':>12}\n{'':{wide}}  {'ms':>10}  {'ms':>10}  {'bytes':>12}")
+    for mesh in meshes:
+        mesh["clock_s"] = measured(program, known.ranks, mesh, options)
+        print(f"{name(mesh):{wide}}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
     by_clock, by_forecast = (name(min(meshes, key=lambda mesh, key=key: mesh[key])) for key in ("clock_s", "step_s"))
     print(f"fastest: {by_clock}; by the forecast: {by_forecast}")
     return 0

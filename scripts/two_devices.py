@@ -8,35 +8,15 @@ virtual clock with the speed of the published devices. Memory is what the ledger
 """
 
 import argparse
-import json
 import pathlib
-import subprocess
-import sys
-import tempfile
 
-from documents import run_script
-from with_mpi import with_mpi
+from documents import Refused, run_script
+from with_mpi import report_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EPOCH = 1000  # sequences; the speed-up does not depend on it
 # A custom FSDP over MPI, 27.32 M parameters, two RTX 2080 Ti: 55.7 and 31.2 s for 10 epochs, 44 % less memory a device.
 PUBLISHED = {"seconds": (5.57, 3.12), "less": 0.44}
-
-
-class Refused(Exception):
-    """The lesson has refused its options, or failed; the text is its message."""
-
-
-def report(build, ranks, options):
-    """The report of one run of lesson 06."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "report.json"
-        done = subprocess.run(with_mpi("mpirun", "-np", ranks, build / "lessons/06_zero3",
-                                       f"--config={ROOT}/lessons/06_zero3/27m.conf", *options, f"--report={path}"),
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun adds comes after a ruler
-        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def bytes_of(run):
@@ -61,15 +41,11 @@ def main(arguments):
     parser.add_argument("--link", default="10us,10GB/s", help="between them (default: PCI Express 3, 16 lanes)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     known, options = parser.parse_known_args(arguments)
-    try:
-        if known.steps < 2:
-            raise Refused(f"error: --steps={known.steps} is too small: the first step is not counted.\n       Use 2 or more.")
-        clock = [f"--link={known.link}", f"--flops={known.flops}"]
-        wall = [report(known.build, ranks, [*options, f"--steps={known.steps}"]) for ranks in (1, 2)]
-        virtual = [report(known.build, ranks, [*options, "--steps=2", *clock]) for ranks in (1, 2)]
-    except Refused as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
+    if known.steps < 2:
+        raise Refused(f"--steps={known.steps} is too small: the first step is not counted.\n       Use 2 or more.")
+    model = f"--config={ROOT}/lessons/06_zero3/27m.conf"
+    wall, virtual = ([report_of(known.build / "lessons/06_zero3", ranks, options, model, *own) for ranks in (1, 2)]
+                     for own in ([f"--steps={known.steps}"], ["--steps=2", f"--link={known.link}", f"--flops={known.flops}"]))
     steps = EPOCH / wall[0]["options"]["global-batch"]
     memory = [bytes_of(run) for run in wall]
     print(f"{'':14}  {f'{EPOCH:,} sequences, s':>20}  {'speed-up':>8}  {'efficiency':>10}  {'memory a device, MB':>20}  {'less':>6}")

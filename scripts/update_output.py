@@ -24,7 +24,7 @@ import re
 import subprocess
 import sys
 
-from documents import plain_words, run_script
+from documents import Refused, plain_words, run_script
 from whole_file import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -62,8 +62,7 @@ def main(names):
         listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         names = [str(ROOT / name) for name in listed.stdout.split()]
     if missing := [name for name in names if not pathlib.Path(name).is_file()]:
-        print(f"error: there is no file {missing[0]}.\n       Name pages of the project, or none for all.", file=sys.stderr)
-        return 2
+        raise Refused(f"there is no file {missing[0]}.\n       Name pages of the project, or none for all.")
     return 0 if all([update(pathlib.Path(name)) for name in names]) else 1
 
 

@@ -20,7 +20,6 @@ import argparse
 import json
 import pathlib
 import re
-import sys
 import textwrap
 from fractions import Fraction
 
@@ -287,16 +286,12 @@ def main(arguments):
         of[name].add_argument("--student", default="", help="whose sizes; each name has its own")
     options = parser.parse_args(arguments)
     root, number = options.root.resolve(), options.number
-    try:
-        if options.command == "ask":
-            print(questions_file(root, number, options.student, ""), end="")
-            return 0
-        if options.command == "check":
-            return check(root, (options.build or root / "build").resolve(), number, options.student, options.file)
-        return hint(root, number, options.level) if options.command == "hint" else table(root, number)
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
+    if options.command == "ask":
+        print(questions_file(root, number, options.student, ""), end="")
+        return 0
+    if options.command == "check":
+        return check(root, (options.build or root / "build").resolve(), number, options.student, options.file)
+    return hint(root, number, options.level) if options.command == "hint" else table(root, number)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ import argparse
 import json
 import pathlib
 import re
-import sys
 
 import catalogue
 from exercise_tree import Refused, all_regions, read_tree, write_tree, write_whole
@@ -145,23 +144,19 @@ def main(arguments):
     options = parser.parse_args(arguments)
     root, some = options.root.resolve(), getattr(options, "some", False)
     lesson = options.lesson or ""
-    try:
-        one = r"(\.\d+)?" if options.command == "grade" else ""
-        if not re.fullmatch(r"\d\d" + one, lesson) and not (some and options.lesson is None):
-            raise Refused(f"'{lesson}' is not the number of a lesson; write two digits, as 01")
-        copy = root / "student" / f"exercise-{lesson[:2]}"
-        if options.command == "make":
-            return make(root, lesson, options.to or copy)
-        if options.command == "grade":
-            work = (options.work or root / "build/grade").resolve()
-            return grade(root, lesson, options.folder or copy, options.json or work / f"points-{lesson}.json", work,
-                         not options.no_sandbox)
-        work = (options.work or root / "build" / "-".join(filter(None, ["mutants", lesson]))).resolve()
-        from mutants import check_mutants
-        return check_mutants(root, lesson, work, some, options.repeats, options.only)
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
+    one = r"(\.\d+)?" if options.command == "grade" else ""
+    if not re.fullmatch(r"\d\d" + one, lesson) and not (some and options.lesson is None):
+        raise Refused(f"'{lesson}' is not the number of a lesson; write two digits, as 01")
+    copy = root / "student" / f"exercise-{lesson[:2]}"
+    if options.command == "make":
+        return make(root, lesson, options.to or copy)
+    if options.command == "grade":
+        work = (options.work or root / "build/grade").resolve()
+        return grade(root, lesson, options.folder or copy, options.json or work / f"points-{lesson}.json", work,
+                     not options.no_sandbox)
+    work = (options.work or root / "build" / "-".join(filter(None, ["mutants", lesson]))).resolve()
+    from mutants import check_mutants
+    return check_mutants(root, lesson, work, some, options.repeats, options.only)
 
 
 if __name__ == "__main__":

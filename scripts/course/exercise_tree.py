@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from whole_file import without_links, write_whole  # noqa: E402, F401  for all of the course
+from documents import Refused  # noqa: E402, F401  for all of the course
+from whole_file import without_links, write_whole  # noqa: E402, F401
 
 FOLDERS = ("lessons", "gpt2", "common")  # regions stand only here
 BEGIN = re.compile(r'^(\s*)// BEGIN EXERCISE (\d\d\.\d+) points=([1-9]\d*) (".*")\s*$')
@@ -17,10 +18,6 @@ END = re.compile(r"^\s*// END EXERCISE\s*$")
 LITERALS = re.compile(r'^(?:"(?:[^"\\]|\\.)*"\s*)+$')
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
-
-
-class Refused(Exception):
-    """What was asked cannot be done; the text says why and what to do. Exit status 2."""
 
 
 @dataclasses.dataclass

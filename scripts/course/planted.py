@@ -14,11 +14,10 @@ import pathlib
 import re
 import shlex
 import subprocess
-import sys
 
 from exercise_bench import first_error
 from exercise_tree import Refused, apply_patch, read_tree
-from documents import show_control_characters
+from documents import run_script  # noqa: F401  for scripts that plant patches
 from workshop import Workshop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -201,20 +200,15 @@ def look_at(bench, exhibit):
     return {name: value if isinstance(value, str) else "yes" for name, value in caught.items() if value}
 
 
-def main(doc, named, look_at_all, others):
+def main(arguments, doc, named, look_at_all, others):
     """The command line of a script that plants patches: run and check call look_at_all(command, names, build); `others` are
     functions by command. `named` says what names are. Returns the exit status."""
-    show_control_characters()
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("run", "check", *others))
     parser.add_argument("names", nargs="*", help=f"{named}; default: all")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/planted", help="where the right programs are built")
-    options = parser.parse_args()
-    try:
-        if options.command in others:
-            others[options.command]()
-            return 0
-        return look_at_all(options.command, options.names, options.build.resolve())
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
+    options = parser.parse_args(arguments)
+    if options.command in others:
+        others[options.command]()
+        return 0
+    return look_at_all(options.command, options.names, options.build.resolve())

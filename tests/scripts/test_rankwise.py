@@ -95,7 +95,8 @@ class Rankwise(Case):
             self.assertNotRegex(path.read_text(encoding="utf-8"), r"(?<!CDPATH='' )cd \"\$[({].*dirname", path)
 
     def test_python_starts_commands_wherever_the_clone_is(self):
-        shutil.copy(ROOT / "scripts/with_mpi.py", self.folder / "scripts")
+        for name in ("with_mpi.py", "documents.py"):
+            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
         code = "import subprocess, with_mpi; subprocess.run(with_mpi.with_mpi('bash', '-c', 'cat; echo \"$MPI_IS_SET_UP $0\"', '$a \"b'))"
         done = subprocess.run([sys.executable, "-c", code], cwd=self.folder / "scripts", input="of the loop", capture_output=True, text=True,
                               check=False)

@@ -28,7 +28,8 @@ class TwoDevices(unittest.TestCase):
             self.assertAlmostEqual(less, 100 * (1 - memory_two / memory_one), delta=20)  # of rounded megabytes
 
     def test_refusals(self):
-        for option, text in (("--steps=1", "the first step is not counted"), ("--heads=7", "--heads=7 does not divide")):
+        for option, text in (("--steps=1", "the first step is not counted"), ("--heads=7", "--heads=7 does not divide"),
+                             ("--report=r.json", "--report=r.json cannot be given")):
             with self.subTest(option=option):
                 done = self.run_script(option)
                 self.assertEqual(done.returncode, 2)

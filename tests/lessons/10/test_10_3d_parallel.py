@@ -210,7 +210,8 @@ class Forecast(OnMesh, zero_case.Lesson):
         self.assertEqual([row[:3] for row in rows[:3]], [["dp=2", "tp=1", "pp=1"], ["dp=1", "tp=1", "pp=2"], ["dp=1", "tp=2", "pp=1"]])
         fastest = min(rows[:3], key=lambda row: float(row[3]))
         self.assertIn("fastest: " + " ".join(fastest[:3]), done.stdout)
-        for options, said in [(["--link=5us,1GB/s", "--tp=2"], "--tp=2 cannot be given"), (["--link=5us"], "--link=5us has"),
+        for options, said in [(["--link=5us,1GB/s", "--tp=2"], "--tp=2 cannot be given"), (["--link=5us,1GB/s", "--steps=3"], "--steps=3 cannot be given"),
+                              (["--link=5us"], "--link=5us has"),
                               (["--link=5us,1GB/s", "--ranks=0"], "--ranks=0 is not a number of ranks")]:
             done = subprocess.run([*script, *options], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
