@@ -24,7 +24,7 @@ from gpu_speed_tables import NO_TORCH, gpu_blocks
 from llmc_speed import gpu_steps
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from documents import run_script  # noqa: E402
+from documents import Refused, read_json, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -218,8 +218,7 @@ def write_page(page, blocks):
 def report_speed(checks, options, more):
     """The tables of the speed as text; in the page too, where that was asked for."""
     if options.figures:
-        with open(options.figures, encoding="utf-8") as file:
-            document = json.load(file)
+        document = read_json(options.figures)
     else:
         document = measure_speed(checks, more, options.llmc)
     if not document:
@@ -250,6 +249,11 @@ def parse(arguments):
         parser.error("--quick leaves the speed out")
     if options.write and not os.path.exists(PAGE):
         parser.error(f"--write: there is no {PAGE}; copy gpu_speed.json to where it is, and use --figures there")
+    if options.figures:
+        try:
+            gpu_blocks(read_json(options.figures))
+        except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError) as error:
+            raise Refused(f"--figures={options.figures} has no figures of a GPU: {error!r}.", "Name a gpu_speed.json that this script has written.") from None
     return options, more
 
 

@@ -13,7 +13,7 @@ import xml.etree.ElementTree
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 READERS = ["plot/compare_losses.py IN IN", "plot/plot_memory.py bars IN --output=OUT", "plot/plot_memory.py time IN --output=OUT",
            "plot/plot_plan.py IN --output=OUT", "plot/plot_schedule.py IN OUT", "plot/plot_traffic.py IN OUT",
-           "film/film.py IN IN --output=OUT", "compare_runs.py IN IN --output=OUT", "metrics.py IN --to=csv"]
+           "film/film.py IN IN --output=OUT", "compare_runs.py IN IN --output=OUT", "metrics.py IN --to=csv", "bench/gpu_check.py build --figures IN"]
 UNREADABLE = {"deep": b"[" * 100000 + b"\n", "utf16": '{"loss": [1]}\n'.encode("utf-16"), "list": b'["\x1b[31m"]\n',
               "bytes": b'{"\x9b31m": "\xff"}\n'}
 
