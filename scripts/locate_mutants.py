@@ -20,7 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/course"))
 
-from exercise_tree import read_tree, write_whole  # noqa: E402
+from exercise_tree import Refused, read_tree, write_whole  # noqa: E402
 from located import Locator, all_mutants, made_by  # noqa: E402
 import planted  # noqa: E402
 from planted import Bench  # noqa: E402
@@ -39,10 +39,12 @@ def write_located(known):
 
 def look_at_all(command, names, build):
     """Looks at mutants, and writes what becomes of them, or compares it with what is known."""
-    work, known, status = build / "located", read_located(), 0
+    work, known, mutants, status = build / "located", read_located(), all_mutants(read_tree(ROOT), names), 0
+    if not mutants:
+        raise Refused(f"the name of no mutant begins with {' or '.join(names)}. scripts/locate_mutants.py table shows the lessons")
     work.mkdir(parents=True, exist_ok=True)
     locator = Locator(Bench(build, work))
-    for mutant in all_mutants(locator.tree, names):
+    for mutant in mutants:
         found, before = locator.look_at(mutant), known.get(mutant.name, {})
         if command == "run":
             known[mutant.name] = found

@@ -78,10 +78,10 @@ def always(exhibit, caught):
 
 def look_at_all(command, numbers, build):
     """Looks at exhibits, and writes what catches them, or compares it with what is known."""
-    work, known, status = build / "museum", read_caught(), 0
+    work, known, chosen, status = build / "museum", read_caught(), exhibits(numbers), 0
     work.mkdir(parents=True, exist_ok=True)
     bench = Bench(build, work)
-    for exhibit in exhibits(numbers):
+    for exhibit in chosen:
         caught = look_at(bench, exhibit)
         if command == "run":
             known[exhibit.number] = caught

@@ -9,7 +9,9 @@ import io
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -50,6 +52,10 @@ class Located(unittest.TestCase):
             locate_mutants.table()
         page = re.search(r"locate_mutants\.py table -->\n(.*?)<!-- end", (ROOT / "docs/records.md").read_text(encoding="utf-8"), re.DOTALL)
         self.assertEqual(page[1], printed.getvalue(), "scripts/update_output.py docs/records.md")
+
+    def test_an_unknown_one_is_refused_before_anything_is_built(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("locate_mutants.Bench", side_effect=AssertionError):
+            self.assertRaises(locate_mutants.Refused, locate_mutants.look_at_all, "run", ["zz"], pathlib.Path(folder))
 
 
 if __name__ == "__main__":

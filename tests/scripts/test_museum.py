@@ -6,7 +6,9 @@
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -52,6 +54,10 @@ class Museum(unittest.TestCase):
                 cells = [cell.strip() for cell in row[1].split("|")]
                 self.assertEqual(cells[:len(INSTRUMENTS)], [caught[exhibit.number].get(name, "") for name in INSTRUMENTS])
                 self.assertIn(f"({exhibit.source})", self.page)
+
+    def test_an_unknown_one_is_refused_before_anything_is_built(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("museum.Bench", side_effect=AssertionError):
+            self.assertRaises(museum.Refused, museum.look_at_all, "run", ["99"], pathlib.Path(folder))
 
 
 if __name__ == "__main__":
