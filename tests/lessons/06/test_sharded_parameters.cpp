@@ -178,14 +178,50 @@ TEST_CASE("ShardedParameters: memory is freed, and never exceeds the plan")
         }
 }
 
-TEST_CASE("ShardedParameters: this rank's shard of the replicated tensors is a view of them")
+// What has the tag [06.3] needs none of the other exercises of this lesson.
+TEST_CASE(
+    "ShardedParameters: shards are parts of the units that are kept whole, all others stand one after the other",
+    "[06.3]")
+{
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
+      for (const Reshard reshard : {Reshard::after_forward, Reshard::never})
+        for (const std::int64_t persist : {0, 128, 1'000'000}) {
+          INFO("unit = " << static_cast<int>(unit) << ", reshard = " << static_cast<int>(reshard)
+                         << ", persist = " << persist);
+          Sharded sharded({.unit = unit, .reshard = reshard, .persist = persist}, type);
+          const std::vector<Tensor>& own = sharded.parameters.own();
+          const std::vector<Tensor> whole = sharded.parameters.whole();
+          REQUIRE(own.size() == sharded.units.size());
+          std::size_t wholes = 0;
+          const std::byte* next = nullptr;  // where the next shard stands that is part of no whole unit
+          for (std::size_t u = 0; u < own.size(); ++u) {
+            const Range all = sharded.units[u].elements;
+            REQUIRE(own[u].elements() == sharded.own[u].count);
+            if (reshard == Reshard::never || sharded.units[u].units.empty()) {
+              CHECK(own[u].raw() == whole[wholes].raw() + bytes_of(type) * (sharded.own[u].first - all.first));
+              CHECK(different_bits(whole[wholes++], sharded.all.slice(all)) ==
+                    0);  // all ranks wrote to their places
+            } else {
+              CHECK((next == nullptr || own[u].raw() == next));
+              CHECK(different_bits(own[u], sharded.all.slice(sharded.own[u])) == 0);
+              next = own[u].raw() + own[u].bytes();
+            }
+          }
+          CHECK(wholes == whole.size());
+        }
+  CHECK(Sharded({}).parameters.replicated().empty());
+}
+
+TEST_CASE("ShardedParameters: shards that are stored elsewhere have empty views", "[06.3]")
 {
   Sharded sharded({.persist = 128});
-  const Tensor replicated = sharded.parameters.replicated(), own = sharded.parameters.own().back();
-  REQUIRE(replicated.elements() == sharded.table.replicated().count);
-  CHECK(own.raw() == replicated.raw() + 4 * (sharded.own.back().first - sharded.table.replicated().first));
-  CHECK(own.elements() == sharded.own.back().count);
-  CHECK(Sharded({}).parameters.replicated().empty());
+  const ShardedParameters elsewhere{sharded.lab.memory(), *sharded.test.stream, sharded.queue,
+                                    sharded.table,        sharded.units,        sharded.own,
+                                    DType::f32,           sharded.options,      false};
+  REQUIRE(elsewhere.own().size() == sharded.units.size());
+  for (std::size_t u = 0; u < sharded.units.size(); ++u)
+    CHECK(elsewhere.own()[u].elements() == (sharded.units[u].units.empty() ? sharded.own[u].count : 0));
 }
 
 TEST_CASE("ShardedParameters: a use out of order is an error, on every rank")
