@@ -11,6 +11,7 @@ import sys
 import time
 import xml.etree.ElementTree
 
+import prebuilt
 from exercise_tree import Refused, write_tree
 
 LABEL = re.compile(r"^(?:exercise-(\d\d\.\d+)|lesson-(\d\d))$")
@@ -50,8 +51,9 @@ class Bench:
     """Builds trees in work/source -> work/build and runs the tests labelled with exercises, exercise-01.1, or with what holds
     a lesson outside of them, lesson-01."""
 
-    def __init__(self, root, work):
+    def __init__(self, root, work, keeps=False):
         self.root, self.source, self.folder = root, work / "source", work / "build"
+        self.objects, self.keeps = work / "objects", keeps  # object files of others, or kept for others (prebuilt.py)
         self.log = self.folder / "Testing/Temporary/LastTest.log"
         self.tests = None  # exercise or lesson -> its tests, [(name, {targets})]; known once configured
 
@@ -63,9 +65,12 @@ class Bench:
 
     def _configure(self):
         """Makes the build folder, and learns which tests there are. Its kind of build is the debug build (assertions on,
-        memory poisoned) without what costs time and brings nothing for small tests; warnings end nothing."""
+        memory poisoned) without what costs time and brings nothing for small tests; warnings end nothing. Its programs run on
+        every processor of a kind, so object files can be brought along."""
         command = ["cmake", "-S", self.source, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Exercise", "-DRANKWISE_CUDA=off",
-                   "-DCMAKE_CXX_FLAGS_EXERCISE=-O0 -DRANKWISE_POISON=1", "-DRANKWISE_WARNINGS_AS_ERRORS=OFF"]
+                   "-DRANKWISE_NATIVE=OFF", "-DCMAKE_CXX_FLAGS_EXERCISE=-O0 -DRANKWISE_POISON=1", "-DRANKWISE_WARNINGS_AS_ERRORS=OFF"]
+        if mode := "keep" if self.keeps else "use" if self.objects.is_dir() else "":
+            command.append(f"-DCMAKE_CXX_COMPILER_LAUNCHER=python3;{prebuilt.__file__};{mode};{self.objects}")
         if not (self.folder / "CMakeCache.txt").exists():
             command += ["-G", "Ninja"] if shutil.which("ninja") else []
         status, output = self._run(*command)

@@ -13,9 +13,11 @@ import subprocess
 import sys
 
 import catalogue
+from exercise_bench import Bench, first_error
 from exercise_tree import FOLDERS, Refused, all_regions, read_tree, stubbed_files, write_tree
 from leaks import find_leaks
 from pages import exercises_page, own_pages
+from prebuilt import ARCHIVE, pack_objects
 from visible import MANIFEST
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
@@ -182,6 +184,15 @@ def packed_tree(root, lessons, student="", secret=""):
     return copy
 
 
+def objects_of(root, copy, lessons):
+    """The object files of a pack. They are made from its own files, so no solution is in them that these do not have."""
+    bench = Bench(root, root / "build" / f"pack-{'-'.join(lessons)}", keeps=True)
+    built, output = bench.build(copy, [region.exercise for region in all_regions(copy) if region.exercise[:2] in lessons])
+    if not built:
+        raise Refused(f"the pack does not compile: {first_error(output, bench.source)}")
+    return pack_objects(bench.objects)
+
+
 def pack(root, lessons, folder, student="", secret=""):
     """Writes a pack into a new folder, as a repository of one commit."""
     if student and not secret:
@@ -189,7 +200,9 @@ def pack(root, lessons, folder, student="", secret=""):
                       "--secret-file, or leave --student out")
     if folder.exists():
         raise Refused(f"--to={folder}: it exists. Name a new folder, or remove this one")
-    write_tree(folder, packed_tree(root, lessons, student, secret), root)
+    copy = packed_tree(root, lessons, student, secret)
+    print(f"Building the object files of these lessons in {root}/build: some minutes the first time.", flush=True)
+    write_tree(folder, {**copy, ARCHIVE: objects_of(root, copy, lessons)}, root)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # of another repository
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     who = ["-c", "user.name=Rankwise", "-c", "user.email=course@rankwise.invalid"]

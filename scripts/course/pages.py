@@ -84,7 +84,9 @@ def exercises_page(tree, copy, lessons):
             "in this order: later ones call what earlier ones write, and are tested with it. A few are tested together; `make grade` "
             "then says which one is needed first. Now", "", "    make grade", "",
             "builds what the tests that you have need, runs them and prints the points that these give; `make grade EX="
-            f"{first}` does so with one exercise. The final grade comes from "
+            f"{first}` does so with one exercise. The first time that takes half a minute on two cores: `objects.tar.gz` has the object "
+            "files of what you do not write. Where the compiler or MPI are others than those that made them, the first line says so, and "
+            "everything is compiled, for some minutes. The final grade comes from "
             "your instructors: they have further tests, grade what is answered in `answers-NN.toml`, and read nothing else of your "
             "files.", ""]
     twins = sorted({match[1] for content in copy.values() if b"once more." in content

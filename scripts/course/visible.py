@@ -6,6 +6,7 @@ import re
 from exercise_bench import Bench, first_error
 from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
 from grade_table import document_of, lines_of
+from prebuilt import ARCHIVE, unpack_objects
 
 MANIFEST = "course.json"  # at the root of a pack: which lessons and which revision it is of
 
@@ -67,7 +68,9 @@ def grade_visible(root, json_file, names=""):
     regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in manifest["lessons"]]
     wanted = chosen(regions, names)
     bench = Bench(root, root / "build/grade")
-    print(f"Building in {bench.folder}: some minutes the first time, later only what has changed.", flush=True)
+    useless = unpack_objects(root / ARCHIVE, bench.objects)
+    print(f"Building in {bench.folder}: " + (f"some minutes the first time, since {ARCHIVE} is {useless}" if useless else
+          f"what you have changed, and the first time what is not in {ARCHIVE}, half a minute on two cores") + ".", flush=True)
     bench.folder.mkdir(parents=True, exist_ok=True)
     log = []
     tested = (rows.append(row) or row for row in rows_of(bench, tree, regions, wanted, log))
