@@ -40,6 +40,7 @@ class Outcome:
     detail: str = ""         # who waits for whom; the rank that aborted
     messages: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(lambda: [0, 0]))  # (from, to): messages, bytes
     collectives: dict = dataclasses.field(default_factory=collections.Counter)  # MPI's own collectives: calls of a rank
+    given: dict = dataclasses.field(default_factory=collections.Counter)  # to them: bytes of all ranks
     steps: list = dataclasses.field(default_factory=lambda: [0])  # deliveries one after the other, up to each MPI_Barrier of all
     unreceived: list = dataclasses.field(default_factory=list)  # (from, to, bytes) of messages that no rank received
 
@@ -271,6 +272,7 @@ class Hub:
         for r in meeting:
             self.ranks[r].tell(MEET, 0, context, 0, number, everything)
         self.outcome.collectives[name] += 1
+        self.outcome.given[name] += sum(len(call[2]) for call in ordered)
         if name == "MPI_Barrier" and len(meeting) == len(self.ranks):
             self.outcome.steps.append(0)
         if len(self.outcome.collectives) > MOST_ENTRIES:

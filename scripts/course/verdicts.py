@@ -80,7 +80,8 @@ def steps_difference(judged, cases, expected, got):
         if steps > (allowed := max(most, judged.steps(case.ranks))):
             return (f"{case.text}\n{steps} messages are sent one after the other; {allowed} steps are enough, "
                     "if in each of them every rank sends one and receives one")
-    return ""
+    late = len(cases)  # barriers may have been moved to the front
+    return "messages are sent when all cases have ended" if sum(got.steps[late:]) > sum(expected.steps[late:]) else ""
 
 
 def without_answers(text):
@@ -137,6 +138,8 @@ def compare(judged, cases, expected, got):
             return "failed", found
         if more := dict(got.outcome.collectives - expected.outcome.collectives):
             return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
+        if not cases[0].options and (more := dict(got.outcome.given - expected.outcome.given)):
+            return "failed", f"{where}\nthe ranks gave more bytes than are needed to {', '.join(more)}"
     return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
 
 

@@ -1,5 +1,6 @@
 """Verdicts in words: what a student reads of a run of a training program that went wrong."""
 
+import collections
 import io
 import pathlib
 import sys
@@ -8,6 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/course"))
 
+from hub import Outcome  # noqa: E402
 from runner import read_answers, read_report  # noqa: E402
 from verdicts import compare  # noqa: E402
 
@@ -52,6 +54,22 @@ class Training(unittest.TestCase):
             self.assertLessEqual(sum(number in detail for number in ("5.25", "6.75", "7.125")), 1, detail)
             self.assertLess(len(detail), 200)
         self.assertIn("loss: got None, expected a list with 3 elements", compare(JUDGED, [CASE], expected, answer(loss=None))[1])
+
+
+class Counted(unittest.TestCase):
+    """A program may have the driver's MPI_Barrier and what it gives to it in its hands."""
+
+    def test_barriers_that_are_moved_or_carry_data(self):
+        judged = types.SimpleNamespace(**{**vars(JUDGED), "fields": (), "traffic": "sums", "steps": lambda ranks: 2})
+        cases = [types.SimpleNamespace(text="a case", options=None, ranks=3)] * 2
+
+        def run(steps, given=0):
+            counts = collections.Counter(MPI_Barrier=given)
+            outcome = Outcome(steps=steps, collectives=collections.Counter(MPI_Barrier=3), given=counts)
+            return types.SimpleNamespace(outputs=[[{"outputs": {}}] * 2], text="", reason="ended", report=None, outcome=outcome)
+        for steps, given, verdict in (([2, 2, 0, 0], 0, "passed"), ([1, 1, 0, 0], 0, "passed"), ([0, 0, 0, 9], 0, "failed"),
+                                      ([0, 4, 0, 0], 0, "failed"), ([2, 2, 0, 0], 8, "failed")):
+            self.assertEqual(compare(judged, cases, run([2, 2, 0, 0]), run(steps, given))[0], verdict, (steps, given))
 
 
 class Forged(unittest.TestCase):
