@@ -58,11 +58,14 @@ def names_beside(folder):
     if not path.is_file():
         return {}
     lines = decoded(path.read_bytes()).splitlines()
-    rows = csv.reader(lines, delimiter=";" if lines and "," not in lines[0] else ",")
+    rows = csv.reader(lines, delimiter=next((mark for mark in "\t;" if lines and mark in lines[0]), ","))
     try:
-        return {person(row[0]): person(row[1]) for row in rows if len(row) > 1}
+        names = {person(row[0]): person(row[1]) for row in rows if len(row) > 1}
     except csv.Error as error:
         raise Refused(f"{path} is no table: {error}. Each line has a name as in {folder.name} and the student, with a comma") from None
+    if lines and not names:
+        raise Refused(f"{path} names no student. Each line has a name as in {folder.name} and the student, with a comma between them")
+    return names
 
 
 def student_of(path, names):

@@ -252,10 +252,12 @@ class Who(Folder):
     def test_a_map_beside_the_folder_says_who_is_who(self):
         for name in ("Ann Lee_77_assignsubmission_file_", "Ann Lee_78_assignsubmission_file_", "\u00dc_79_assignsubmission_file_", "hw3.zip", "names.csv"):
             (self.handed_in / name).write_text("hw3,stolen\n")
-        for encoding, comma in (("utf-8", ","), ("utf-8-sig", ";"), ("cp1252", ";")):
+        for encoding, comma in (("utf-8", ","), ("utf-8-sig", ";"), ("cp1252", ";"), ("utf-16", "\t")):
             lines = ["folder,student", "Ann Lee_77_assignsubmission_file_,ann1", "Ann Lee,../ann2", '"\u00dc","u,e"', "hw3,dave"]
             (self.folder / "names.csv").write_bytes("\r\n".join(line.replace(",", comma, 1) for line in lines).encode(encoding))
             self.assertEqual(set(self.students()), {"ann1", "_.._ann2", "u,e", "dave", "names.csv"})
+        (self.folder / "names.csv").write_text("Ann Lee|ann1\n")
+        self.assertRaisesRegex(Refused, "names.csv names no student", self.students)
 
 
 class Anything(Folder):
