@@ -2,12 +2,13 @@
 
 import csv
 import io
+import re
 
 
 def harmless(text):
-    """A text that no spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection"""
-    text = " ".join(text.split())
-    return "'" + text if text.startswith(("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")) else text
+    """A text that no spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection
+    Where a comma is in decimals, Excel begins a cell at each semicolon."""
+    return re.sub("(^|;[ \"]*)([=+@\uff1d\uff0b\uff0d\uff20-])", r"\1'\2", " ".join(text.split()))
 
 
 def text_of(grades):

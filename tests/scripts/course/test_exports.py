@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -46,6 +47,8 @@ class Csv(unittest.TestCase):
     def test_no_name_is_a_formula(self):
         for name in ("=1+1", "+1", "-1", "@a", "\uff1d1"):
             self.assertEqual(list(csv.reader(io.StringIO(export("csv", [grade(name)]))))[1][0], "'" + name)
+            cells = export("csv", [grade(f"a;{name}; {name}") | {"unread": f"not read;{name};\"{name}"}]).split("\n")[1].split(";")
+            self.assertFalse([cell for cell in cells if re.match(f'[ "]*{re.escape(name[0])}', cell)], cells)
 
 
 class Junit(unittest.TestCase):
