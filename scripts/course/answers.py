@@ -104,7 +104,7 @@ def unquoted(text):
     match = QUOTED.match(text)
     if match and "\\" in text:
         try:
-            return json.loads(match[1])
+            return json.loads(match[1]).encode(errors="replace").decode()
         except ValueError:
             pass
     return (match[1] if match else text.split("#")[0]).strip().strip("\"'").strip()

@@ -315,7 +315,7 @@ class Grading(unittest.TestCase):
         self.assertIn("no N", self.grade(self.filled('"N"'))[0]["detail"])  # an account has no names
 
     def test_files_that_cannot_be_read(self):
-        for text, says in [(b"#" * 200_000, "more than 100000 bytes"), ('student = "bob"', "questions of another student"),
+        for text, says in [(b"#" * 200_000, "more than 100000 bytes"), ('student = "bob"', "questions of another student"), ('student = "\\ud800"', "of another student"),
                            ("[" * 50_000, "there is no answer"), (b"\xff\xfe", "there is no answer")]:
             for row in self.grade(text):
                 self.assertEqual((row["verdict"], row["points"]), ("not answered", 0))
