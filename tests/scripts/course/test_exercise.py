@@ -293,7 +293,7 @@ class Commands(unittest.TestCase):
         self.assertEqual((status, points), (1, 0), output)
         self.assertEqual(verdicts, {"01.1": ("not implemented", ""), "01.2": ("not implemented", "")})
 
-        status, points, verdicts, output = self.grade(twice="  return x + x;", half="  return 3 - x / 2;")
+        status, points, verdicts, output = self.grade(twice='  /*\n  not_implemented("01.1", "");\n  */\n  return x + x;', half="  return 3 - x / 2;")
         self.assertEqual((status, points), (1, 10), output)
         self.assertEqual(verdicts, {"01.1": ("passed", ""), "01.2": ("failed", "x = 3\ny: got 2, expected 1")})
         self.assertIn("10/15", output)
