@@ -36,6 +36,10 @@ class Training(unittest.TestCase):
         for report in ({}, {"first_difference": ""}):
             self.assertNotIn("tensor", compare(JUDGED, [CASE], answer(), answer(loss=[5.4], **report))[1])
 
+    def test_a_call_that_the_judge_does_not_have_is_named(self):
+        got = types.SimpleNamespace(**{**vars(answer()), "report": None, "text": "*** The MPI_Cart_create() function was called before MPI_INIT was invoked.\n"})
+        self.assertIn("the MPI in which exercises are judged has no MPI_Cart_create()", compare(JUDGED, [CASE], answer(), got)[1])
+
     def test_what_a_program_says_of_itself_stays_short(self):
         detail = compare(JUDGED, [CASE], answer(), answer(loss=[5.4], first_difference="x" * 10_000))[1]
         self.assertLess(len(detail), 1000)
