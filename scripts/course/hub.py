@@ -29,6 +29,7 @@ SILENCE_S = 0.5           # all ranks waiting and no thread awake for so long: a
 LARGEST_FRAME = 64 << 20  # bytes of a message or of what a rank gives to a collective call
 LARGEST_TEXT = 1 << 10    # bytes of other frames
 MOST_BYTES = 256 << 20    # that the hub keeps for the ranks of a job
+MOST_FRAMES = 1_000_000   # of a job; none of the course's needs more than some thousand
 MOST_ENTRIES = 10_000     # messages, collective calls, threads of a rank under way
 
 
@@ -107,6 +108,7 @@ class Hub:
         self.meetings = collections.defaultdict(dict)  # (context, first member, number): {rank: (name, its rank there, data)}
         self.in_flight = {}                            # (sender, number): Message
         self.outcome = Outcome()
+        self.frames = 0
 
     def descriptor(self, rank):
         return self.others[rank].fileno()
@@ -211,6 +213,9 @@ class Hub:
 
     def _take(self, rank, kind, peer, context, tag, number, data):
         """Acts on one frame of a rank."""
+        self.frames += 1
+        if self.frames > MOST_FRAMES:
+            raise Refused(f"the ranks call MPI more than {MOST_FRAMES:,} times")
         if number != ASKS or kind != BLOCKED:
             rank.blocked.pop(ASKS, None)  # it continues
         if kind == MESSAGE:

@@ -278,6 +278,8 @@ class Forged(unittest.TestCase):
             self.ends(each(BLOCKED), "rank 0 has more than 100 threads that wait")
             self.ends(each(MESSAGE), "more than 100 messages are under way")
             self.ends(each(MEET, 2, data=b"MPI_Barrier\0...."), "makes a collective call that MPI does not make", ranks=2)
+        with unittest.mock.patch("hub.MOST_FRAMES", 900):
+            self.ends(each(FINALIZED), "the ranks call MPI more than 900 times")
 
     def test_single_frames(self):
         for sentence, frame in (("sends to rank 7, which does not exist", dict(kind=MESSAGE, peer=7)),
