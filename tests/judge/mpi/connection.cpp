@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <thread>
 #include <unistd.h>
 
@@ -47,6 +49,11 @@ bool overlap(std::span<const std::byte> one, std::span<const std::byte> other)
 {
   return !one.empty() && !other.empty() && one.data() < other.data() + other.size() &&
          other.data() < one.data() + one.size();
+}
+
+std::size_t hash_of(std::span<const std::byte> data)
+{
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(data.data()), data.size()});
 }
 
 std::string call_and_tag(const char* call, int tag)
@@ -99,10 +106,12 @@ void Connection::write(const Frame& frame, std::span<const std::byte> data)
 Request* Connection::send(const Communicator& to, std::span<const std::byte> data, int rank, int tag,
                           const char* call)
 {
+  if (tag < 0) abort(1, std::string(call) + " was given the tag " + std::to_string(tag) + "; a tag is 0 or more");
   const int peer = to.members.at(static_cast<std::size_t>(rank));
   auto* request = new Request{.tag = tag,
                               .communicator = &to,
                               .sent = data,
+                              .hash = hash_of(data),
                               .what = "rank " + std::to_string(peer) + " to receive" + call_and_tag(call, tag)};
   {
     const std::lock_guard lock(mutex_);
@@ -273,6 +282,8 @@ void Connection::answer(const Frame& frame, const std::vector<std::byte>& data)
   if (found == waiting.end()) return;
   Request* request = *found;
   waiting.erase(found);
+  if (frame.kind == Kind::ack && hash_of(request->sent) != request->hash)
+    abort(1, "rank " + std::to_string(rank()) + " changed memory from which it still waited for " + request->what);
   if (request->finish) {
     std::vector<std::vector<std::byte>> all;
     for (std::size_t at = 0; at < data.size();) {

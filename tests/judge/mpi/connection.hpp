@@ -66,6 +66,7 @@ struct Request {
   const Communicator* communicator = nullptr;  ///< of all ranks concerned
   std::span<std::byte> buffer{};               ///< to receive into
   std::span<const std::byte> sent{};           ///< of a send
+  std::size_t hash = 0;                        ///< of what is sent, at the start
   std::function<void(const std::vector<std::vector<std::byte>>&)>
       finish{};        ///< of a collective, with the data of all
   std::string what{};  ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
