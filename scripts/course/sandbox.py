@@ -71,9 +71,10 @@ class Finished:
 class Process:
     """A command that runs in a sandbox. As a context manager it ends the command, with all its processes."""
 
-    def __init__(self, popen, box, group, report=None, mark=b""):
+    def __init__(self, popen, box, group, files=(), report=None, mark=b""):
         self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
         self._popen, self._box, self._group, self._report, self._mark = popen, box, group, report, mark
+        self._files = files  # in place of pipes: on the disk of the caller
         # Number of the namespace, and file descriptor of its first process; None without, or if it has ended.
         self._namespace, self._first = _first_process(report.readline()) if report else (None, None)
         self._reason, self._ended, self._finished = "", threading.Event(), None
@@ -147,7 +148,7 @@ class Process:
         return "ended"
 
     def _watch_limits(self):
-        """Kills the command when its time is over, or when it has written too much into a folder on disk."""
+        """Kills the command when its time is over, or when it has written too much into a folder or a stream on disk."""
         try:
             pause_s, stillness = 0.1, Stillness([self.pid], ASLEEP_S, awake=b"R")
             while not self._ended.wait(max(0, min(pause_s, self._box.deadline.left_s()))):
@@ -157,6 +158,8 @@ class Process:
                     return self.kill("timed out")
                 if self._box.writable and used_bytes(self._box.writable) > self._box.limits.writable_bytes:
                     return self.kill("too many bytes written")
+                if any(os.fstat(file.fileno()).st_blocks * 512 > FLOOD * self._box.limits.output_bytes for file in self._files):
+                    return self.kill("too much output")
                 pause_s = max(0.1, 10 * (time.monotonic() - began))
         except Exception as error:  # pylint: disable=broad-except  # what cannot be watched must not run
             self.kill(f"not to be watched: {type(error).__name__}: {error}")
@@ -257,12 +260,13 @@ class Sandbox:
         doors = group.doors() if group else []
         launcher = ["setpriv", "--pdeathsig=KILL", "sh", "-c", LAUNCHER, "sh", str(os.getpid()), *doors, "--"]
         streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "start_new_session": True}
+        files = [stream for stream in (stdin, stdout, stderr) if not isinstance(stream, int)]
         if not self.protected:
             mark = f"sandbox-{secrets.token_hex(8)}"
             variables["RANKWISE_SANDBOX"] = mark
             popen = subprocess.Popen([*launcher, *inner], env=variables, pass_fds=pass_fds, cwd=cwd or self.tree,
                                      **streams)
-            return Process(popen, self, group, mark=mark.encode())
+            return Process(popen, self, group, files, mark=mark.encode())
         outer, user = walls.bubblewrap(self.limits, self.read_only, self.writable, cwd or self.tree)
         report_in, report_out = os.pipe()
         passed = [report_out]
@@ -274,7 +278,7 @@ class Sandbox:
                                  **streams)
         for descriptor in passed:
             os.close(descriptor)
-        return Process(popen, self, group, open(report_in))
+        return Process(popen, self, group, files, open(report_in))
 
     def run(self, command, stdin=b"", env=None, cwd=None):
         """Runs a command to its end, or kills it at a limit. @return Finished, with what is kept of its output."""

@@ -96,6 +96,12 @@ class Limited(SandboxTest):
         done = self.attempt("flood", limits={"output_bytes": 10000})
         self.assertEqual((done.reason, len(done.stdout)), ("too much output", 10000))
 
+    def test_output_in_a_file(self):
+        for stream in ("stdin", "stdout"):
+            with tempfile.TemporaryFile() as file, self.sandbox().start(["sh", "-c", f"head -c 20000000 /dev/zero >&{int(stream == 'stdout')}; sleep 60"],
+                                                                        **{stream: file}) as process:
+                self.assertEqual(process.wait().reason, "too much output", stream)
+
     def test_output_in_the_background(self):
         began = time.monotonic()
         done = self.sandbox().run(["sh", "-c", "sleep 50 & echo early"])
