@@ -137,12 +137,12 @@ def compare(judged, cases, expected, got):
         difference = pairs_difference if judged.traffic == "pairs" else sums_difference
         if found := difference(expected.outcome.messages, got.outcome.messages):
             return "failed", f"{where}\n{found}"
-        if judged.steps and (found := steps_difference(judged, cases, expected.outcome, got.outcome)):
-            return "failed", found
         if more := dict(got.outcome.collectives - expected.outcome.collectives):
             return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
         if not cases[0].options and (more := dict(got.outcome.given - expected.outcome.given)):
             return "failed", f"{where}\nthe ranks gave more bytes than are needed to {', '.join(more)}"
+        if judged.steps and (found := steps_difference(judged, cases, expected.outcome, got.outcome)):
+            return "failed", found
     return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
 
 

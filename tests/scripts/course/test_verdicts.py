@@ -68,12 +68,12 @@ class Counted(unittest.TestCase):
         cases = [types.SimpleNamespace(text="a case", options=None, ranks=3)] * 2
 
         def run(steps, given=0):
-            counts = collections.Counter(MPI_Barrier=given)
-            outcome = Outcome(steps=steps, collectives=collections.Counter(MPI_Barrier=3), given=counts)
+            outcome = Outcome(steps=steps, collectives=collections.Counter(MPI_Barrier=len(steps) - 1), given=collections.Counter(MPI_Barrier=given))
             return types.SimpleNamespace(outputs=[[{"outputs": {}}] * 2], text="", reason="ended", report=None, outcome=outcome)
         for steps, given, verdict in (([2, 2, 0, 0], 0, "passed"), ([1, 1, 0, 0], 0, "passed"), ([0, 0, 0, 9], 0, "failed"),
                                       ([0, 4, 0, 0], 0, "failed"), ([2, 2, 0, 0], 8, "failed")):
             self.assertEqual(compare(judged, cases, run([2, 2, 0, 0]), run(steps, given))[0], verdict, (steps, given))
+        self.assertIn("the ranks called MPI_Barrier", compare(judged, cases, run([2, 2, 0, 0]), run([1, 1, 1, 1, 0]))[1])
 
 
 class Forged(unittest.TestCase):
