@@ -261,6 +261,13 @@ const std::map<std::string, std::function<int(const std::string&)>> attempts = {
     {"ignore_signals", ignore_signals},
     {"kill_all", kill_all},
     {"large_file", large_file},
+    {"lock",
+     [](const std::string& file) {
+       struct flock first {
+         .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0
+       };
+       return report(fcntl(open(file.c_str(), O_RDONLY), F_SETLK, &first));
+     }},
     {"loopback", loopback},
     {"nest", nest},
     {"new_user_namespace", [](const std::string&) { return report(unshare(CLONE_NEWUSER)); }},

@@ -107,6 +107,7 @@ class Escapes(SandboxTest):
         for name, number in denied.items():
             with self.subTest(name):
                 self.assertEqual(self.attempt("call", str(number)).stdout, b"refused: Operation not permitted\n")
+        self.assertEqual(self.attempt("lock", "/proc/self/exe").stdout, b"refused: Operation not permitted\n")
 
     def test_set_uid_programs(self):
         program = self.files / "set_uid"
