@@ -175,8 +175,8 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
   try {
     occupy_standard_streams();
     if (const std::optional<Stop> limited = refusal(check_limits)) {
-      // The launcher ends the others when the first process has ended.
-      std::this_thread::sleep_for(std::chrono::milliseconds(100) * launched_rank());
+      // The first process speaks. When it has ended, the launcher ends the others, unless they alone are limited.
+      std::this_thread::sleep_for(std::chrono::seconds(launched_rank() > 0 ? 5 : 0));
       print_text(stderr, limited->text + "\n");
       return limited->status;
     }
