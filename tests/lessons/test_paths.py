@@ -72,6 +72,13 @@ class Paths(ProgramCase):
                 self.assertRegex(done.stderr, "cannot print the (help|report|result): No space left on device")
                 self.assertEqual(done.returncode, 1)
 
+    def test_closed_standard_streams(self):
+        saved = self.path("run.h5")
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", os.path.join(BUILD, self.program), *MODEL, f"--checkpoint={saved}"],
+                              check=False, timeout=TIME_LIMIT_S)
+        self.assertEqual(done.returncode, 1)  # nothing could be printed
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_standard_output(self):
         with open(self.path("output"), "w+", encoding="utf-8") as output:
             subprocess.run([os.path.join(BUILD, self.program), *MODEL, "--report=/dev/stdout"], stdout=output, check=True,
