@@ -144,7 +144,7 @@ class Paths(ProgramCase):
         os.chown(self.write("run.json"), 1234, 2345)
         done = subprocess.run([*without, os.path.join(BUILD, self.program), *MODEL,
                                f"--report={self.path('run.json')}"], capture_output=True, text=True, timeout=TIME_LIMIT_S)
-        self.assert_is_refusal(done, ["--report=", "Operation not permitted", "the owner and permissions of the old file"])
+        self.assert_is_refusal(done, ["--report=", "Operation not permitted", "the owner, permissions and attributes of the old file"])
         self.assertEqual((self.read("run.json"), os.listdir(self.folder)), ("content", ["run.json"]))
 
     def test_a_file_that_is_write_protected_is_not_replaced(self):
