@@ -41,9 +41,8 @@ std::string line_of(const std::string& path, const std::string& name)
 void check_machine(const Machine& machine, const std::string& path)
 {
   const auto refuse = [&](const std::string& name, double value, const std::string& expected) {
-    throw UserError(
-        fmt::format("{} = {} in {}{}, is not {}.", name, value, path, line_of(path, name), expected),
-        "Correct the machine file.");
+    throw UserError(fmt::format("{} = {} in {}{}, is not {}.", name, value, path, line_of(path, name), expected),
+                    "Correct the machine file.");
   };
   if (machine.gpus_per_node < 1) refuse("gpus-per-node", machine.gpus_per_node, "a number of GPUs");
   for (const Fact& fact : facts)

@@ -50,7 +50,7 @@ TEST_CASE("StopRequests: every signal that ends a process asks to stop, but for 
                              SIGXFSZ, SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
   for (int number = 1; number <= SIGRTMAX; ++number) {
     if (others.contains(number) || (31 < number && number < SIGRTMIN)) continue;  // glibc keeps two for itself
-    std::signal(number, SIG_DFL);  // the test's library handles some
+    std::signal(number, SIG_DFL);                                                 // the test's library handles some
     StopRequests stop;
     raise(number);
     stop.begin_step();
