@@ -9,7 +9,7 @@ import svg
 
 
 class NotThere(Exception):
-    """A text that is not what the lesson prints; the sentence says what it lacks."""
+    """A text or a document that is not what a lesson writes; the sentence says what it lacks."""
 
 
 def find(pattern, text, what):

@@ -17,6 +17,7 @@ import pathlib
 import sys
 
 import svg
+from picture import NotThere
 
 STATE = ["parameters", "gradients", "optimizer"]
 COLOURS = {"activations": svg.LIGHT_GREY, "workspace": svg.GREY, "communication": svg.ORANGE, "staging": svg.YELLOW,
@@ -28,10 +29,6 @@ WORDS = {"compute": "compute", "exposed": "exposed communication", "waiting": "w
 WIDTH, LEFT, RIGHT, TOP = 780, 84, 196, 16
 BAR_ROW, BAR = 46, 26
 PLOT, LANE_ROW, LANE = 240, 30, 20
-
-
-class NotThere(Exception):
-    """A document that does not have what is drawn; the sentence says what."""
 
 
 def unit_of(most_bytes):

@@ -15,6 +15,7 @@ import pathlib
 import sys
 
 import svg
+from picture import NotThere
 
 TIMELINES = {"planned": "planned, s", "virtual": "virtual clock, s", "wall": "wall clock, s"}
 COLOURS = {"forward": svg.SKY, "backward": svg.ORANGE, "backward-input": "#f0c040", "backward-weights": "#66c2a5"}
@@ -25,10 +26,6 @@ DIGIT = 7                            # pixels of a digit
 
 
 Action = collections.namedtuple("Action", "kind micro_batch stage begin end")
-
-
-class NotThere(Exception):
-    """A report that is not what lesson 09 writes; the sentence says what it lacks."""
 
 
 class Schedule:

@@ -13,6 +13,7 @@ import re
 import sys
 
 import svg
+from picture import NotThere
 
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
 SIGN = 26                           # space for what stands between two matrices
@@ -20,10 +21,6 @@ LEFT, TOP, ROW = 104, 26, 60         # ROW: between two chains, for words
 NAMES = {"wte.weight": "wte", "h.0.attn.c_attn.weight": "c_attn", "h.0.attn.c_proj.weight": "c_proj",
          "h.0.mlp.c_fc.weight": "c_fc", "h.0.mlp.c_proj.weight": "c_proj of the MLP"}
 LINE = re.compile(r"#\s+(\S+)\s+\(([\d, ]+)\)\s+(rows|columns)((?: \d+\.\.\d+)+)$")
-
-
-class NotThere(Exception):
-    """A text that is not what the lesson prints; the sentence says what it lacks."""
 
 
 class Matrix:

@@ -12,14 +12,11 @@ import pathlib
 import sys
 
 import svg
+from picture import NotThere
 
 AXES = {"tp": ("to parts (tp)", svg.BLUE), "pp": ("to stages (pp)", svg.GREEN),
         "tied": ("of the tied embedding", svg.PINK), "dp": ("to replicas (dp)", svg.ORANGE)}
 CELL, LEFT, TOP, FOOT = 52, 92, 46, 34
-
-
-class NotThere(Exception):
-    """A report that says nothing of receivers; the sentence says what it lacks."""
 
 
 def receivers_of(path):
