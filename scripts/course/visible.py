@@ -5,6 +5,7 @@ import re
 
 from exercise_bench import Bench, first_error
 from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
+from documents import read_json
 from grade_table import document_of, lines_of
 from prebuilt import ARCHIVE, unpack_objects
 
@@ -60,10 +61,11 @@ def chosen(regions, names):
 def grade_visible(root, json_file, names=""):
     """Builds and tests the repository of a student, or what `names` has of it, prints the points and writes grade.json. Exit status 0
     if there are all points, else 1."""
-    if not (root / MANIFEST).is_file():
-        raise Refused(f"{root} is no starter repository: it has no {MANIFEST}. Name a submission: "
-                      "scripts/course.py grade SUBMISSION --lessons=NN")
-    manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        manifest = read_json(root / MANIFEST)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{root} is no starter repository, or its {MANIFEST} is damaged: {error}. Name a submission: "
+                      "scripts/course.py grade SUBMISSION --lessons=NN") from None
     tree, rows = read_tree(root), []
     regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in manifest["lessons"]]
     wanted = chosen(regions, names)

@@ -155,9 +155,11 @@ class Pack(unittest.TestCase):
         status, output = run_course(self.starter, "grade")
         self.assertEqual(status, 0, output)
         self.assertLess(output.index("Building in "), output.index("01.1 "))
-        status, output = run_course(self.root, "grade")
-        self.assertEqual(status, 2)
-        self.assertIn("no starter repository", output)
+        (self.starter / "course.json").write_text("{" + "[" * 100_000)
+        for root, said in ((self.root, "No such file"), (self.starter, "Expecting property name")):
+            status, output = run_course(root, "grade")
+            self.assertEqual((status, output[:7]), (2, "error: "), output)
+            self.assertRegex(output, f"no starter repository, .*{said}")
 
     def compiler(self, name):
         """A compiler that notes what it compiles, as the environment variable that chooses it."""
