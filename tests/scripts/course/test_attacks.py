@@ -27,10 +27,10 @@ FIRST_LINE = re.compile(r"(?://|#) ([a-z ,]+): (.*)")
 
 
 class Attack:
-    """One file of attacks/."""
+    """A script of attacks/, or one of the bodies in a file there."""
 
-    def __init__(self, path):
-        self.path, self.exercise, self.text = path, path.name[:4], path.read_text(encoding="utf-8", errors="surrogateescape")
+    def __init__(self, path, name, text):
+        self.path, self.exercise, self.name, self.text = path, path.name[:4], name, text
         lines = self.text.split("\n")
         match = FIRST_LINE.match(lines[1] if lines[0].startswith("#!") else lines[0])
         self.deserved, self.tries = [verdict.strip() for verdict in match[1].split(",")], match[2]
@@ -39,7 +39,7 @@ class Attack:
         """The file of the exercise as it is handed in; Refused where nothing can be read."""
         region = judge.regions[self.exercise]
         reference = judge.tree[region.path].decode()
-        if self.path.suffix == ".body":
+        if self.path.suffix == ".bodies":
             lines = self.text.split("\n")[1:]
             text = reference.split("\n")
             return "\n".join(text[:region.body] + lines + text[region.end:]).encode(errors="surrogateescape")
@@ -50,6 +50,14 @@ class Attack:
         if isinstance(files[region.path], str):
             raise Refused(files[region.path])
         return files[region.path]
+
+
+def attacks_of(path):
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    if path.suffix == ".sh":
+        return [Attack(path, path.stem, text)]
+    _, *parts = re.split(r"^// ATTACK (\w+)\n", text, flags=re.MULTILINE)
+    return [Attack(path, f"{path.stem}_{name}", body) for name, body in zip(parts[::2], parts[1::2])]
 
 
 def verdict_of(judge, attack):
@@ -68,7 +76,7 @@ def main():
         print(f"no sandbox here: {why}")
         return 77
     judge = Judge(ROOT, read_tree(ROOT), pathlib.Path(sys.argv[1]) / "judge")
-    attacks = [Attack(path) for path in sorted(ATTACKS.iterdir()) if path.suffix in (".body", ".sh")]
+    attacks = [attack for path in sorted(ATTACKS.iterdir()) if path.suffix in (".bodies", ".sh") for attack in attacks_of(path)]
     judge.build({attack.exercise for attack in attacks})
     secret = pathlib.Path(sys.argv[1]) / "points.json"
     secret.write_text("0 points\n", encoding="utf-8")
@@ -78,7 +86,7 @@ def main():
             # What is refused before it is compiled has had no chance to do what it deserves to fail for.
             holds = verdict in attack.deserved or (verdict == "refused" and "passed" not in attack.deserved)
             failed += not holds
-            print(f"{'PASS' if holds else 'FAIL'}  {attack.path.name:34} {verdict:16} {seconds:5.1f} s  {attack.tries}"
+            print(f"{'PASS' if holds else 'FAIL'}  {attack.name:34} {verdict:16} {seconds:5.1f} s  {attack.tries}"
                   + ("" if holds else f"\n      deserves {' or '.join(attack.deserved)}; {detail}"), flush=True)
     for exercise in sorted({attack.exercise for attack in attacks}):
         verdict, detail = judge.grade(exercise, judge.tree[judge.regions[exercise].path], "attacks", "honest")
