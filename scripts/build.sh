@@ -18,7 +18,7 @@ quietly() {
   if ! "$@" >"$log" 2>&1; then
     grep -v '^\[.*\] [BLR][a-z]*ing ' "$log" >&2  # not the files that went well
     local command=$*
-    echo "error: this failed: ${command#progress }" >&2
+    echo "error: this failed: $(shown "${command#progress }")" >&2
     exit 1
   fi
 }

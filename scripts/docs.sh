@@ -19,4 +19,4 @@ if [[ -z $python ]] || ! command -v doxygen >/dev/null; then
   refuse "Doxygen or a package of Python is missing." "Run scripts/setup.sh --documentation."
 fi
 "$python" scripts/site/build.py "$out"
-echo "$out/html/index.html"
+echo "$(shown "$out")/html/index.html"

@@ -9,9 +9,9 @@ takes 0
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bad=0
 
-ok() { printf 'ok    %-10s %s\n' "$1" "$2"; }
-note() { printf 'note  %-10s %s\n                 %s\n' "$1" "$2" "$3"; }
-bad() { printf 'BAD   %-10s %s\n                 %s\n' "$1" "$2" "$3"; bad=1; }
+ok() { printf 'ok    %-10s %s\n' "$1" "$(shown "$2")"; }
+note() { printf 'note  %-10s %s\n                 %s\n' "$1" "$(shown "$2")" "$(shown "$3")"; }
+bad() { printf 'BAD   %-10s %s\n                 %s\n' "$1" "$(shown "$2")" "$(shown "$3")"; bad=1; }
 first_line() { "$@" 2>/dev/null | sed -n 1p; }
 
 if ! folder=$(mktemp -d 2>&1) || [[ $folder == *[\'\"]* ]]; then

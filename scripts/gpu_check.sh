@@ -88,4 +88,4 @@ source "$here/scripts/mpi_environment.sh"
 exec python3 "$here/scripts/bench/gpu_check.py" "$here/build" "$@"
 TEXT
 chmod +x "$pack/check"
-echo "$pack is packed: $(du -sh "$pack" | cut -f 1). Copy it to the machine with the GPU and run FOLDER/check there."
+echo "$(shown "$pack") is packed: $(du -sh "$pack" | cut -f 1). Copy it to the machine with the GPU and run FOLDER/check there."

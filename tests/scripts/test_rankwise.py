@@ -228,9 +228,9 @@ class Doctor(Case):
         script(self.folder / "mpirun", 'shift 2; "$@"; exec "$@"\n')  # starts two jobs of one rank
         script(self.folder / "c++", "echo 'twenty.cpp:1: error: no such header'; exit 1\n")
         script(self.folder / "cmake", "echo 'CMake Error at x:'; echo '  Not found: HDF5'; echo 'Call Stack'; exit 1\n")
-        done = self.doctor(PATH=f"{self.folder}:{os.environ['PATH']}", CXX="c++", PMI_SIZE="4", TMPDIR=str(self.folder / "nowhere"))
+        done = self.doctor(PATH=f"{self.folder}:{os.environ['PATH']}", CXX="c++", PMI_SIZE="4\x1b", TMPDIR=str(self.folder / "nowhere"))
         self.assertEqual(done.returncode, 1)
-        for said in ("BAD   compiler", "no such header", "two jobs of one rank", "Not found: HDF5", "PMI_SIZE=4", "unset PMI_SIZE", "BAD   TMPDIR",
+        for said in ("BAD   compiler", "no such header", "two jobs of one rank", "Not found: HDF5", "PMI_SIZE=4?\n", "unset PMI_SIZE", "BAD   TMPDIR",
                      "what to do stands above"):
             self.assertIn(said, done.stdout)
 
