@@ -22,9 +22,10 @@ from exercise_tree import Refused
 from processes import Stillness
 
 HEADER = struct.Struct("<IiiiQQ")  # kind, peer, context, tag, number, bytes
-MESSAGE, ACK, MEET, BLOCKED, RESUMED, ABORT, FINALIZED = range(1, 8)
+MESSAGE, ACK, MEET, BLOCKED, RESUMED, ABORT, FINALIZED, COMPUTES = range(1, 9)
 ASKS = 0                  # the thread number of a rank that asked for a message and found none: served as if it waited, no deadlock
 LATE_S = 0.02             # how long a message is held back at most, where steps are not counted
+ASLEEP_S = 0.01           # no thread awake for so long: all have done what they can without the messages that are held back
 SILENCE_S = 0.5           # all ranks waiting and no thread awake for so long: a deadlock
 LARGEST_FRAME = 64 << 20  # bytes of a message or of what a rank gives to a collective call
 LARGEST_TEXT = 1 << 10    # bytes of other frames
@@ -43,6 +44,7 @@ class Outcome:
     collectives: dict = dataclasses.field(default_factory=collections.Counter)  # MPI's own collectives: calls of a rank
     given: dict = dataclasses.field(default_factory=collections.Counter)  # to them: bytes of all ranks
     steps: list = dataclasses.field(default_factory=lambda: [0])  # deliveries one after the other, up to each MPI_Barrier of all
+    hidden: int = 0          # messages that were under way while another thread of their sender computed
     unreceived: list = dataclasses.field(default_factory=list)  # (from, to, bytes) of messages that no rank received
 
 
@@ -57,6 +59,7 @@ class Message:
     since: float   # when the hub took it
     step: int      # how many steps there were before
     frame: bytes   # as it is delivered; empty once it was
+    hidden: bool = False
 
 
 class Rank:
@@ -99,12 +102,12 @@ class Rank:
 class Hub:
     """One job of N ranks. `descriptors[r]` is what rank r's process inherits; `variable(r)` says so to it."""
 
-    def __init__(self, ranks, delay_s=0, counts_steps=False):
+    def __init__(self, ranks, delay_s=0, counts_steps=False, counts_hidden=False):
         pairs = [socket.socketpair() for _ in range(ranks)]
         self.ranks = [Rank(pair[0], r) for r, pair in enumerate(pairs)]
         self.others = [pair[1] for pair in pairs]
         self.delay_s = delay_s                         # of every message; 0: until its receiver waits
-        self.counts_steps = counts_steps
+        self.counts_steps, self.counts_hidden = counts_steps, counts_hidden
         self.meetings = collections.defaultdict(dict)  # (context, first member, number): {rank: (name, its rank there, data)}
         self.in_flight = {}                            # (sender, number): Message
         self.outcome = Outcome()
@@ -114,7 +117,7 @@ class Hub:
         return self.others[rank].fileno()
 
     def variable(self, rank):
-        return f"{self.descriptor(rank)}:{rank}:{len(self.ranks)}"
+        return f"{self.descriptor(rank)}:{rank}:{len(self.ranks)}:{int(self.counts_hidden)}"
 
     def run(self, alive, left_s, processes):
         """Serves the job until all ranks have ended. Whatever happens, there is an outcome.
@@ -126,7 +129,7 @@ class Hub:
         for other in self.others:
             other.close()
         try:
-            self._serve(alive, left_s, Stillness(processes, SILENCE_S))
+            self._serve(alive, left_s, Stillness(processes, SILENCE_S), Stillness(processes, ASLEEP_S))
         except Refused as refusal:
             self._end("aborted", str(refusal))
         except Exception as error:  # pylint: disable=broad-except  # a hub that has stopped is no reason to wait for ever
@@ -136,7 +139,7 @@ class Hub:
             rank.connection.close()
         return self.outcome
 
-    def _serve(self, alive, left_s, stillness):
+    def _serve(self, alive, left_s, stillness, sleep):
         with selectors.DefaultSelector() as selector:
             for rank in self.ranks:
                 rank.connection.setblocking(False)
@@ -144,10 +147,14 @@ class Hub:
             while not all(rank.ended for rank in self.ranks) and self.outcome.verdict == "ended":
                 for key, _ in selector.select(0.005):
                     stillness.interrupt()
+                    sleep.interrupt()
                     self._read(key.data)
                     if key.data.ended:
                         selector.unregister(key.fileobj)
-                self._deliver(time.monotonic())
+                if self.counts_hidden:
+                    self._deliver_asleep(sleep)
+                else:
+                    self._deliver(time.monotonic())
                 for rank in self.ranks:
                     self._write(rank)
                 self._check_size()
@@ -235,6 +242,10 @@ class Hub:
             rank.blocked.pop(number, None)
         elif kind == ABORT:
             raise Refused(f"rank {rank.number} ends the job with status {tag}")
+        elif kind == COMPUTES:
+            message = self.in_flight.get((rank.number, number))
+            if message and message.frame and not message.hidden:
+                message.hidden, self.outcome.hidden = True, self.outcome.hidden + 1
         elif kind != FINALIZED:
             raise Refused(f"rank {rank.number} sends a frame of kind {kind}, which there is not")
 
@@ -307,6 +318,14 @@ class Hub:
                 self.ranks[message.receiver].held.remove(message)
                 self._hand_over(message)
         self.outcome.steps[-1] += bool(senders)
+
+    def _deliver_asleep(self, sleep):
+        """Once no thread of the job is awake, all messages: until then a rank computes whatever it can without them."""
+        if any(rank.held for rank in self.ranks) and sleep.lasts():
+            for rank in self.ranks:
+                while rank.held:
+                    self._hand_over(rank.held.popleft())
+            sleep.interrupt()
 
     def _hand_over(self, message):
         self.ranks[message.receiver].tell_frame(message.frame)

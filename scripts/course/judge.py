@@ -55,6 +55,7 @@ class Case:
     about: str
     ranks: int = 0        # 0: one process without MPI
     options: list = None  # of a lesson's program; then there are no inputs. {folder} has what `needs` makes
+    hides: bool = False   # whether half as many messages as with the reference, or more, have to travel while their sender computes
 
     @property
     def text(self):

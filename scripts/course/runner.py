@@ -76,7 +76,7 @@ class Runner:
         """One job. A student's ranks see the folder, and have none that another one could read what they write in."""
         ranks = cases[0].ranks
         lines = "".join(json.dumps(case.inputs) + "\n" for case in cases).encode()
-        hub = Hub(ranks, judged.delay_s, judged.steps is not None) if ranks else None
+        hub = Hub(ranks, judged.delay_s, judged.steps is not None, cases[0].hides) if ranks else None
         box = self.box_of([program, folder], deadline) if sandboxed else Unboxed(deadline)
         report = "/tmp/report.json" if box.protected else f"{folder}/report.json"
         with contextlib.ExitStack() as stack:

@@ -1,5 +1,7 @@
 """Cases of the exercises of lesson 03. See scripts/course/judge.py."""
 
+from dataclasses import replace
+
 from judge import STEP, Case, exercise, short_run
 
 
@@ -26,7 +28,8 @@ def buckets(draw):
           hint="a bucket is complete with its first unit, in the last micro-batch of this rank")
 def unit_done(draw):
     link = ["--link=1us,1GB/s", "--flops=100MFLOP/s"]
-    yield short_run(draw, 2, "with accumulation, on a link", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB", *link)
+    case = short_run(draw, 2, "with accumulation, on a link", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB", *link)
+    yield replace(case, hides=True)
     yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
     yield short_run(draw, 4, "each unit is a bucket, with accumulation", "--micro-batch=1", "--bucket=1B")
     yield short_run(draw, 2, "another strategy, for which nothing is sent during the backward pass", "--strategy=bucketed", *link)

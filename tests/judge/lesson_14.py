@@ -1,5 +1,7 @@
 """Cases of the exercises of lesson 14. See scripts/course/judge.py."""
 
+from dataclasses import replace
+
 from judge import STEP, Case, exercise
 
 
@@ -18,7 +20,7 @@ def run(draw, ranks, about, *more):
 @exercise("14.1", program="14_context_parallel", fields=(*STEP, "virtual"), needs=("prepare",),
           hint="which block is where after h hops, when does it leave, and which of its keys does a query see?")
 def ring(draw):
-    yield run(draw, 2, "zig-zag order, dropout, recomputation", "--dropout=0.1", "--recompute=block")
+    yield replace(run(draw, 2, "zig-zag order, dropout, recomputation", "--dropout=0.1", "--recompute=block"), hides=True)
     yield run(draw, 3, "micro-batches of two sequences, fast sums", "--micro-batch=2", "--dropout=0.1")
     yield run(draw, 4, "contiguous order, a prefix that all tokens see", "--order=contiguous", f"--mask=prefix:{draw.size(3, 7)}")
     yield run(draw, 4, "two ranks for a sequence, no mask", "--cp=2", "--mask=full", "--dropout=0.2")

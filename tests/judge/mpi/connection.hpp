@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 /// @file
@@ -30,9 +31,10 @@ enum class Kind : std::uint32_t {
   blocked =
       4,  ///< a thread, `number`, waits though it has seen the first `context` frames; for what, as text. The rank
           ///< has started to receive from rank `peer` first
-  resumed = 5,   ///< that thread continues
-  abort = 6,     ///< the rank ends the job with status `tag`
-  finalized = 7  ///< the rank has called MPI_Finalize
+  resumed = 5,    ///< that thread continues
+  abort = 6,      ///< the rank ends the job with status `tag`
+  finalized = 7,  ///< the rank has called MPI_Finalize
+  computes = 8    ///< another thread computes while this message is under way
 };
 
 /// Header of a frame; `bytes` bytes follow.
@@ -70,6 +72,8 @@ struct Request {
   std::function<void(const std::vector<std::vector<std::byte>>&)>
       finish{};        ///< of a collective, with the data of all
   std::string what{};  ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
+  std::thread::id thread = std::this_thread::get_id();  ///< that has started it
+  bool hidden = false;                                  ///< of a send: another thread has computed meanwhile
 };
 
 /// A message that arrived before its receive.
@@ -82,7 +86,7 @@ struct Message {
 /// The connection of this process.
 class Connection {
  public:
-  /// Connects through the file descriptor that RANKWISE_HUB gives, "fd:rank:ranks", and starts to read from it.
+  /// Connects through the file descriptor that RANKWISE_HUB gives, "fd:rank:ranks:1 or 0 for computes()", and starts to read from it.
   Connection();
 
   int rank() const { return world_.rank; }  ///< in the job
@@ -108,6 +112,9 @@ class Connection {
   /// Receives a message that find() has removed.
   void take(Message* message, std::span<std::byte> buffer);
   std::mutex& mutex() { return mutex_; }  ///< protects what has arrived
+  /// This thread is about to compute: where the judge wants to know, tells it which messages of other threads are under
+  /// way. Before, all others run until they wait, so what they were asked to send is sent, however slow they are.
+  void computes();
   /// A communicator number that this process has not used yet.
   int next_context() const { return next_context_; }
   void use_context(int context) { next_context_ = context + 1; }  ///< the next one is larger
@@ -128,6 +135,7 @@ class Connection {
   void complete(Request& request, const Message& message);
 
   int fd_ = -1;
+  int counts_hidden_ = 0;  // whether the judge wants to know of computes()
   Communicator world_{}, self_{};
   std::mutex mutex_, write_mutex_;
   std::condition_variable changed_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <dlfcn.h>
 #include <map>
 #include <tuple>
 
@@ -69,6 +70,14 @@ int split(MPI_Comm comm, int color, int key, MPI_Comm* part, const char* call)
 }  // namespace
 
 extern "C" {
+
+/// The function of g++'s OpenMP with which every kernel begins to compute.
+void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags)
+{
+  static const auto next = reinterpret_cast<decltype(&GOMP_parallel)>(dlsym(RTLD_NEXT, "GOMP_parallel"));
+  if (initialized != 0) connection().computes();
+  next(work, data, threads, flags);
+}
 
 int PMPI_Init_thread(int*, char***, int, int* provided)
 {

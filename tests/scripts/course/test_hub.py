@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/co
 sys.dont_write_bytecode = True
 
 import hub as hub_module  # noqa: E402
-from hub import ABORT, ACK, BLOCKED, FINALIZED, HEADER, MEET, MESSAGE, RESUMED, Hub  # noqa: E402
+from hub import ABORT, ACK, BLOCKED, COMPUTES, FINALIZED, HEADER, MEET, MESSAGE, RESUMED, Hub  # noqa: E402
 from processes import Stillness, sleep_of  # noqa: E402
 
 
@@ -174,6 +174,35 @@ class Steps(unittest.TestCase):
                 rank.write(BLOCKED, context=rank.seen, number=hub_module.ASKS)
                 rank.act(*HEADER.unpack(rank.exactly(HEADER.size)))
         self.assertEqual(outcome_of(3, asks, counts_steps=True).steps, [1])
+
+
+class Hidden(unittest.TestCase):
+    """Messages under way while their sender computes."""
+
+    def hidden(self, *busy):
+        def program(rank):
+            if rank.number == 1:  # takes what has arrived only some time later
+                rank.act(*HEADER.unpack(rank.exactly(HEADER.size)))
+                time.sleep(0.4)
+                return rank.receive(0)
+            rank.start_send(1)
+            time.sleep(0.2)
+            for number in (1, 1, 7):  # once more, and one that was not sent
+                rank.write(COMPUTES, number=number)
+            for process in busy:
+                process.kill()
+            rank.wait()
+            return rank.write(COMPUTES, number=1)  # too late
+        outcome = outcome_of(2, program, processes=[process.pid for process in busy], counts_hidden=True)
+        self.assertEqual((outcome.verdict, outcome.messages[0, 1][0]), ("ended", 1))
+        return outcome.hidden
+
+    def test_a_message_is_held_back_while_a_thread_is_awake_and_counted_once(self):
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+            self.assertEqual(self.hidden(busy), 1)
+
+    def test_a_message_for_which_a_rank_sleeps_is_hidden_by_nothing(self):
+        self.assertEqual(self.hidden(), 0)
 
 
 class Deadlocks(unittest.TestCase):
