@@ -99,10 +99,10 @@ void read_text(const std::string& path, const FileRequest& request,
   const Descriptor opened(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
   if (!opened.good()) refuse(request, "cannot be read: " + system_error());
   const std::optional<char> head = std::filesystem::is_fifo(status) ? first_byte(opened, request) : std::nullopt;
-  check_system(fcntl(opened.id(), F_SETFL, 0) == 0, "read " + path);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fdopen(fcntl(opened.id(), F_DUPFD_CLOEXEC, 0), "rb"),
                                                              &std::fclose);
-  check_system(file != nullptr && (!head || std::ungetc(static_cast<unsigned char>(*head), file.get()) >= 0),
+  check_system(file != nullptr && fcntl(opened.id(), F_SETFL, 0) == 0 &&
+                   (!head || std::ungetc(static_cast<unsigned char>(*head), file.get()) >= 0),
                "read " + path);
   std::string block(1 << 20, '\0');
   for (bool first = true; const std::size_t count = std::fread(block.data(), 1, block.size(), file.get());

@@ -198,10 +198,9 @@ void OptionTable::read_config_file(const std::string& path)
                       "A configuration file sets each option at most once, and names no other file.");
     }
     seen.push_back(name);
-    for (const char* quote : {"\u201C", "\u201D", "\u201E", "\u2018", "\u2019", "\u201A"})
-      if (value.starts_with(quote))
-        throw UserError(fmt::format("{} {} begins with a curly quote: {}", name, where, value),
-                        "Write straight ones, \"...\" or '...'; within them a curly quote is part of the value.");
+    if ("\u2018" <= value && value < "\u2020")
+      throw UserError(fmt::format("{} {} begins with a curly quote: {}", name, where, value),
+                      "Write straight ones, \"...\" or '...'; within them a curly quote is part of the value.");
     std::string text(without_comment(value));
     if (value.starts_with('"') || value.starts_with('\''))
       text = quoted_value(value, fmt::format("{} {}", name, where));
