@@ -76,16 +76,15 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
 Traffic ring_traffic(bool gather, const Caller& c)
 {
   const auto messages_of = [&](std::int64_t elements) { return c.messages(elements, ring_message_bytes).messages; };
-  const std::int64_t larger = c.n % c.N, left_out = c.shard(gather ? (c.r + 1) % c.N : c.r).count;
-  return {.messages = larger * messages_of(c.n / c.N + 1) + (c.N - larger) * messages_of(c.n / c.N) - messages_of(left_out),
+  const std::int64_t each = c.n / c.N, larger = c.n % c.N, left_out = c.shard(gather ? (c.r + 1) % c.N : c.r).count;
+  return {.messages = larger * messages_of(each + 1) + (c.N - larger) * messages_of(each) - messages_of(left_out),
           .bytes = c.s * (c.n - left_out)};
 }
 
 /// The same for a ring of all ranks. The first shard is the largest; rank 1 never receives it.
 std::int64_t ring_scratch(const Caller& c)
 {
-  const std::int64_t most = std::min(c.shard(c.r == 1 ? 1 : 0).count, ring_message_bytes / c.s);
-  return c.N > 1 ? ring_messages * most * c.s : 0;
+  return c.N > 1 ? c.s * ring_messages * std::min(c.shard(c.r == 1 ? 1 : 0).count, ring_message_bytes / c.s) : 0;
 }
 
 // ---- Halving and doubling ----
@@ -393,8 +392,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   const bool tree = shape.algorithm == Algorithm::tree;
   if (collective == "reduce" || (tree && collective != "all-gather")) return {binomial_reduce_scratch(c)};
   if (tree) return {};
-  if (shape.algorithm == Algorithm::ring)
-    return {collective == "all-gather" ? 0 : ring_scratch(c)};
+  if (shape.algorithm == Algorithm::ring) return {collective == "all-gather" ? 0 : ring_scratch(c)};
   if (summed_whole(shape, c)) return {c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0};
   return {halving_scratch(collective != "all-gather", c)};
 }

@@ -35,12 +35,11 @@ Topology Topology::among(const std::vector<int>& ranks) const
 Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, DeviceKind device)
 {
   Topology topology{.node_of = {}, .nodes = 0, .device = device};
-  topology.node_of.reserve(machine_of.size());
   std::map<int, std::pair<int, int>> machines;  // by machine: number of ranks so far, node of the last of them
   for (const int machine : machine_of) {
     auto& [ranks, node] = machines[machine];
-    if (ranks_per_node > 0 ? ranks % ranks_per_node == 0 : ranks == 0) node = topology.nodes++;
-    ++ranks;
+    const int place = ranks++;
+    if (ranks_per_node > 0 ? place % ranks_per_node == 0 : place == 0) node = topology.nodes++;
     topology.node_of.push_back(node);
   }
   return topology;
@@ -55,14 +54,14 @@ Topology topology_of_job(int ranks_per_node, DeviceKind device)
 
 const Topology& topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
 {
-  const auto ranks = static_cast<std::size_t>(N);
-  const bool of_job = ranks == machine_of_ranks().size();
+  const bool of_job = std::ssize(machine_of_ranks()) == N;
   static thread_local Topology last;  // a dry run asks for the same one once for each of its ranks
-  static thread_local std::tuple<std::size_t, int, DeviceKind> asked;
-  const std::tuple wanted(ranks, ranks_per_node, device);
-  if (of_job || asked != wanted)
-    last = topology_of(of_job ? machine_of_ranks() : std::vector<int>(ranks, 0), ranks_per_node, device);
-  asked = of_job ? decltype(asked){} : wanted;
+  static thread_local std::tuple<bool, int, int, DeviceKind> asked;
+  if (const std::tuple wanted(of_job, N, ranks_per_node, device); of_job || asked != wanted) {
+    last = topology_of(of_job ? machine_of_ranks() : std::vector<int>(static_cast<std::size_t>(N), 0),
+                       ranks_per_node, device);
+    asked = wanted;
+  }
   return last;
 }
 
