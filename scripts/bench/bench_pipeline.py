@@ -21,17 +21,18 @@ class Way:
     floor: float = 0  # least tokens/s over those of one rank; 0: none
 
     def command(self, build, text):
-        """What to start: 8 passes of one sequence of 256 tokens, one thread for each of two cores."""
+        """The command that trains on sequences of 256 tokens, one thread for each of two cores."""
         launcher = ["mpirun", "-np", self.ranks] if self.ranks > 1 else []
-        return [*launcher, build / "lessons" / self.lesson, "--model=gpt2", f"--global-batch={MICRO_BATCHES}", "--micro-batch=1",
-                "--sequence=256", "--steps=4", f"--threads={2 // self.ranks}", f"--data={text}", *self.options]
+        return [*launcher, build / "lessons" / self.lesson, "--model=gpt2", "--sequence=256", "--steps=4",
+                f"--threads={2 // self.ranks}", f"--data={text}", *self.options]
 
 
+BATCH = [f"--global-batch={MICRO_BATCHES}", "--micro-batch=1"]
 FLOOR = 0.85 * MICRO_BATCHES / (MICRO_BATCHES + RANKS - 1)
 WAYS = [
-    Way("lesson 01, two threads", "01_single_device", 1, []),
-    Way("p = 2, 1f1b", "09_pipeline_parallel", RANKS, FAST_LINK, FLOOR),
-    Way("p = 2, zero bubble", "11_zero_bubble", RANKS, FAST_LINK),
+    Way("lesson 01, two threads", "01_single_device", 1, BATCH),
+    Way("p = 2, 1f1b", "09_pipeline_parallel", RANKS, BATCH + FAST_LINK, FLOOR),
+    Way("p = 2, zero bubble", "11_zero_bubble", RANKS, BATCH + FAST_LINK),
 ]
 LIMITS = {"virtual": 0.01, "wall": 0.05}  # how far the idle share of a clock may be from the plan
 HELD = "p = 2, 1f1b"                      # the way whose idle share is held to them

@@ -1,36 +1,19 @@
 """From what the reports of lessons 01 and 08 say of their time to a table: a model that two ranks divide beside one rank with two
 threads. Nothing here measures."""
 
-import dataclasses
 import statistics
 
+from bench_pipeline import Way
 from bench_tables import against, text_table
 
-
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """One way to give two cores to a model, and what its speed is held to."""
-
-    title: str
-    lesson: str
-    ranks: int
-    options: list
-    floor: float = 0  # least tokens/s over those of one rank; 0: none
-
-    def command(self, build, text):
-        """What to start: 4 sequences of 256 tokens in one pass, one thread for each of two cores."""
-        launcher = ["mpirun", "-np", self.ranks] if self.ranks > 1 else []
-        return [*launcher, build / "lessons" / self.lesson, "--model=gpt2", "--global-batch=4", "--sequence=256", "--steps=4",
-                f"--threads={2 // self.ranks}", f"--data={text}", *self.options]
-
-
 FLOOR = 0.80
+BATCH = ["--global-batch=4"]  # in one pass
 WAYS = [
-    Way("lesson 01, two threads", "01_single_device", 1, []),
-    Way("lesson 08, two threads", "08_tensor_parallel", 1, []),
-    Way("t = 2", "08_tensor_parallel", 2, [], FLOOR),
-    Way("t = 2, --sequence-parallel", "08_tensor_parallel", 2, ["--sequence-parallel"], FLOOR),
-    Way("t = 2, and --regather", "08_tensor_parallel", 2, ["--sequence-parallel", "--regather"]),
+    Way("lesson 01, two threads", "01_single_device", 1, BATCH),
+    Way("lesson 08, two threads", "08_tensor_parallel", 1, BATCH),
+    Way("t = 2", "08_tensor_parallel", 2, BATCH, FLOOR),
+    Way("t = 2, --sequence-parallel", "08_tensor_parallel", 2, [*BATCH, "--sequence-parallel"], FLOOR),
+    Way("t = 2, and --regather", "08_tensor_parallel", 2, [*BATCH, "--sequence-parallel", "--regather"]),
 ]
 STATES = ["parameters", "gradients", "optimizer"]
 ROUNDS = 5

@@ -7,13 +7,10 @@ What is drawn is what the lesson prints of rank 0; part i of t is as large, and 
 grey is on all ranks, white lines lie between heads. Matrices are drawn to scale, but the vocabulary no longer than 4 C.
 """
 
-import argparse
-import pathlib
 import re
-import sys
 
+import picture
 import svg
-from picture import NotThere
 
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
 SIGN = 26                           # space for what stands between two matrices
@@ -51,10 +48,10 @@ class Parts:
         head = re.search(r"# tensor-parallel rank 0 of (\d+) has$", text, re.MULTILINE)
         sizes = re.search(r"# model .* H=(\d+) C=(\d+) ", text)
         if not head or not sizes:
-            raise NotThere("it has no line '# tensor-parallel rank 0 of t has'")
+            raise picture.NotThere("it has no line '# tensor-parallel rank 0 of t has'")
         self.count, self.heads, self.channels = int(head[1]), int(sizes[1]), int(sizes[2])
         if self.count > len(svg.RANKS):
-            raise NotThere(f"it has {self.count} parts, and there are {len(svg.RANKS)} colours")
+            raise picture.NotThere(f"it has {self.count} parts, and there are {len(svg.RANKS)} colours")
         self.matrices = {}
         for name, shape, along, runs in (found.groups() for found in map(LINE.match, text.splitlines()) if found):
             if name in NAMES:
@@ -63,7 +60,7 @@ class Parts:
                                                     [(first, last - first + 1) for first, last in pairs])
         lacking = [name for name in NAMES.values() if name not in self.matrices]
         if lacking:
-            raise NotThere(f"it does not say how {lacking[0]} is divided")
+            raise picture.NotThere(f"it does not say how {lacking[0]} is divided")
 
     def heads_of(self, part):
         """The heads of a part, first and last."""
@@ -252,19 +249,7 @@ def draw(parts):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_split.py", allow_abbrev=False,
-                                     description="Draws what each rank of lesson 08 has, and prints the numbers.")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
-    options = parser.parse_args(arguments)
-    try:
-        parts = Parts(sys.stdin.read())
-        svg.write_whole(options.output, draw(parts))
-    except (NotThere, OSError) as error:
-        print(f"error: the parts cannot be drawn: {error}.\n"
-              "       Pipe what lesson 08 prints with --dry-run into this script.", file=sys.stderr)
-        return 2
-    print("\n".join(table(parts)))
-    return 0
+    return picture.main(arguments, "plot_split", "the shards of lesson 08", Parts, draw, table)
 
 
 if __name__ == "__main__":
