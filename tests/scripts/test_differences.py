@@ -12,7 +12,7 @@ LESSONS = pathlib.Path(__file__).resolve().parents[2] / "lessons"
 BESIDE = ("options.hpp", "options.cpp", "costs.hpp", "costs.cpp")
 # The most code lines that are new or changed: of the program, and of it with its options and costs. scripts/course/diff.sh shows
 # those of the program.
-NEW = {"03": (90, 130), "04": (30, 56), "05": (45, 65), "06": (45, 85), "07": (90, 140), "08": (130, 190),
+NEW = {"03": (90, 135), "04": (30, 56), "05": (45, 65), "06": (45, 85), "07": (90, 140), "08": (130, 190),
        "09": (180, 240), "10": (200, 260), "11": (130, 200), "12": (110, 190), "13": (100, 340),
        "15": (160, 380), "16": (220, 460)}
 LONGEST = {"07": 240, "09": 240, "10": 240, "13": 240, "14": 210, "15": 240, "16": 250}  # the most code lines of a program; of the others 200
