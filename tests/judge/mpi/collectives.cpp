@@ -245,22 +245,7 @@ int PMPI_Alltoall(const void* sent, int count, MPI_Datatype sent_type, void* rec
 
 }  // extern "C"
 
-// Each call has both names of the profiling interface; a program may have the first one itself.
-#define RANKWISE_ALIAS(NAME) \
-  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
-RANKWISE_ALIAS(Barrier)
-RANKWISE_ALIAS(Ibarrier)
-RANKWISE_ALIAS(Bcast)
-RANKWISE_ALIAS(Allreduce)
-RANKWISE_ALIAS(Iallreduce)
-RANKWISE_ALIAS(Reduce)
-RANKWISE_ALIAS(Reduce_scatter)
-RANKWISE_ALIAS(Reduce_scatter_block)
-RANKWISE_ALIAS(Allgatherv)
-RANKWISE_ALIAS(Allgather)
-RANKWISE_ALIAS(Gatherv)
-RANKWISE_ALIAS(Gather)
-RANKWISE_ALIAS(Scatterv)
-RANKWISE_ALIAS(Scatter)
-RANKWISE_ALIAS(Alltoall)
-RANKWISE_ALIAS(Alltoallv)
+RANKWISE_ALIASES(Barrier, Ibarrier, Bcast, Allreduce)
+RANKWISE_ALIASES(Iallreduce, Reduce, Reduce_scatter, Reduce_scatter_block)
+RANKWISE_ALIASES(Allgatherv, Allgather, Gatherv, Gather)
+RANKWISE_ALIASES(Scatterv, Scatter, Alltoall, Alltoallv)

@@ -245,11 +245,19 @@ Message* Connection::find(const Communicator& from, int rank, int tag, bool take
   return taken;
 }
 
-void Connection::take(Message* message, std::span<std::byte> buffer)
+Request* Connection::take(Message* message, std::span<std::byte> buffer)
 {
-  Request request{.communicator = &world_, .buffer = buffer, .what = "MPI_Mrecv"};
-  complete(request, *message);
+  auto* request = new Request{.communicator = &world_, .buffer = buffer, .what = "MPI_Mrecv"};
+  complete(*request, *message);
   delete message;
+  return request;
+}
+
+void Connection::forget(Request* request)
+{
+  const std::lock_guard lock(mutex_);
+  request->sent = {};
+  request->hash = hash_of({});
 }
 
 void Connection::complete(Request& request, const Message& message)

@@ -70,10 +70,12 @@ struct Request {
   std::span<const std::byte> sent{};           ///< of a send
   std::size_t hash = 0;                        ///< of what is sent, at the start
   std::function<void(const std::vector<std::vector<std::byte>>&)>
-      finish{};        ///< of a collective, with the data of all
-  std::string what{};  ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
+      finish{};                                         ///< of a collective, with the data of all
+  std::string what{};                                   ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
   std::thread::id thread = std::this_thread::get_id();  ///< that has started it
   bool hidden = false;                                  ///< of a send: another thread has computed meanwhile
+  std::function<Request*()> start{};                    ///< of a persistent request: starts what it stands for
+  Request* started = nullptr;                           ///< by it, and not ended yet
 };
 
 /// A message that arrived before its receive.
@@ -109,8 +111,10 @@ class Connection {
   /// The oldest message that matches and has not been received; null if none. Call it with mutex() locked.
   /// @param takes  removes it from the queue; take() receives it then.
   Message* find(const Communicator& from, int rank, int tag, bool takes);
-  /// Receives a message that find() has removed.
-  void take(Message* message, std::span<std::byte> buffer);
+  /// Receives a message that find() has removed; the request is complete.
+  Request* take(Message* message, std::span<std::byte> buffer);
+  /// Nobody waits for this request: the memory of a send may be changed at once.
+  void forget(Request* request);
   std::mutex& mutex() { return mutex_; }  ///< protects what has arrived
   /// This thread is about to compute: where the judge wants to know, tells it which messages of other threads are under
   /// way. Before, all others run until they wait, so what they were asked to send is sent, however slow they are.

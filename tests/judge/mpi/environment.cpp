@@ -162,11 +162,6 @@ int PMPI_Comm_free(MPI_Comm* comm)
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_set_errhandler(MPI_Comm, MPI_Errhandler)
-{
-  return MPI_SUCCESS;  // every error ends the job
-}
-
 int PMPI_Comm_get_attr(MPI_Comm, int key, void* value, int* flag)
 {
   static int largest_tag = 1 << 30;
@@ -204,16 +199,6 @@ int PMPI_Info_create(MPI_Info* info)
   return MPI_SUCCESS;
 }
 
-int PMPI_Info_set(MPI_Info, const char*, const char*)
-{
-  return MPI_SUCCESS;
-}
-
-int PMPI_Info_free(MPI_Info*)
-{
-  return MPI_SUCCESS;
-}
-
 int PMPI_Win_allocate_shared(MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base, MPI_Win* win)
 {
   // The only member's.
@@ -234,11 +219,6 @@ int PMPI_Win_shared_query(MPI_Win win, int, MPI_Aint* bytes, int* unit, void* ba
   return MPI_SUCCESS;
 }
 
-int PMPI_Win_set_errhandler(MPI_Win, MPI_Errhandler)
-{
-  return MPI_SUCCESS;
-}
-
 int PMPI_Win_free(MPI_Win* win)
 {
   delete object_of<std::vector<std::byte>>(*win);
@@ -249,6 +229,18 @@ int PMPI_Win_free(MPI_Win* win)
 int PMPI_Type_size(MPI_Datatype type, int* size)
 {
   *size = static_cast<int>(size_of(type));
+  return MPI_SUCCESS;
+}
+
+int PMPI_Type_contiguous(int count, MPI_Datatype type, MPI_Datatype* made)
+{
+  *made = type_of(elements(static_cast<void*>(nullptr), count, type).size());
+  return MPI_SUCCESS;
+}
+
+int PMPI_Type_free(MPI_Datatype* type)
+{
+  *type = MPI_DATATYPE_NULL;
   return MPI_SUCCESS;
 }
 
@@ -267,7 +259,7 @@ int PMPI_Error_string(int code, char* text, int* length)
   return put_text(("error " + std::to_string(code)).c_str(), text, length);
 }
 
-// Attributes are not kept. HDF5 wants one so that MPI_Finalize() ends it, and ends without it, too.
+// HDF5 wants an attribute so that MPI_Finalize() ends it, and ends without it, too.
 int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function*, MPI_Comm_delete_attr_function*, int* key, void*)
 {
   *key = 0;
@@ -280,46 +272,27 @@ int PMPI_Comm_free_keyval(int* key)
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_set_attr(MPI_Comm, int, void*)
-{
-  return MPI_SUCCESS;
-}
+// What there is nothing to do for: every error ends the job, and attributes are not kept.
+#define RANKWISE_NOTHING(NAME, ...) \
+  int PMPI_##NAME(__VA_ARGS__)      \
+  {                                 \
+    return MPI_SUCCESS;             \
+  }
+RANKWISE_NOTHING(Comm_set_errhandler, MPI_Comm, MPI_Errhandler)
+RANKWISE_NOTHING(Info_set, MPI_Info, const char*, const char*)
+RANKWISE_NOTHING(Info_free, MPI_Info*)
+RANKWISE_NOTHING(Win_set_errhandler, MPI_Win, MPI_Errhandler)
+RANKWISE_NOTHING(Type_commit, MPI_Datatype*)
+RANKWISE_NOTHING(Comm_set_attr, MPI_Comm, int, void*)
 
 }  // extern "C"
 
-// Each call has both names of the profiling interface; a program may have the first one itself.
-#define RANKWISE_ALIAS(NAME) \
-  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
-RANKWISE_ALIAS(Init_thread)
-RANKWISE_ALIAS(Init)
-RANKWISE_ALIAS(Initialized)
-RANKWISE_ALIAS(Finalized)
-RANKWISE_ALIAS(Finalize)
-RANKWISE_ALIAS(Query_thread)
-RANKWISE_ALIAS(Abort)
-RANKWISE_ALIAS(Wtime)
-RANKWISE_ALIAS(Comm_rank)
-RANKWISE_ALIAS(Comm_size)
-RANKWISE_ALIAS(Comm_split)
-RANKWISE_ALIAS(Comm_split_type)
-RANKWISE_ALIAS(Comm_dup)
-RANKWISE_ALIAS(Comm_free)
-RANKWISE_ALIAS(Comm_set_errhandler)
-RANKWISE_ALIAS(Comm_create_keyval)
-RANKWISE_ALIAS(Comm_free_keyval)
-RANKWISE_ALIAS(Comm_set_attr)
-RANKWISE_ALIAS(Comm_get_attr)
-RANKWISE_ALIAS(Comm_group)
-RANKWISE_ALIAS(Group_translate_ranks)
-RANKWISE_ALIAS(Group_free)
-RANKWISE_ALIAS(Type_size)
-RANKWISE_ALIAS(Info_create)
-RANKWISE_ALIAS(Info_set)
-RANKWISE_ALIAS(Info_free)
-RANKWISE_ALIAS(Win_allocate_shared)
-RANKWISE_ALIAS(Win_shared_query)
-RANKWISE_ALIAS(Win_set_errhandler)
-RANKWISE_ALIAS(Win_free)
-RANKWISE_ALIAS(Get_processor_name)
-RANKWISE_ALIAS(Get_library_version)
-RANKWISE_ALIAS(Error_string)
+RANKWISE_ALIASES(Init_thread, Init, Initialized, Finalized)
+RANKWISE_ALIASES(Finalize, Query_thread, Abort, Wtime)
+RANKWISE_ALIASES(Comm_rank, Comm_size, Comm_split, Comm_split_type)
+RANKWISE_ALIASES(Comm_dup, Comm_free, Comm_set_errhandler, Comm_create_keyval)
+RANKWISE_ALIASES(Comm_free_keyval, Comm_set_attr, Comm_get_attr, Comm_group)
+RANKWISE_ALIASES(Group_translate_ranks, Group_free, Type_size, Info_create)
+RANKWISE_ALIASES(Info_set, Info_free, Win_allocate_shared, Win_shared_query)
+RANKWISE_ALIASES(Win_set_errhandler, Win_free, Get_processor_name, Get_library_version)
+RANKWISE_ALIASES(Error_string, Type_contiguous, Type_commit, Type_free)

@@ -52,4 +52,12 @@ std::span<const std::byte> elements(const void* data, int count, MPI_Datatype ty
 /// Replaces @p sum by `sum op more`, element by element.
 void reduce(std::span<std::byte> sum, std::span<const std::byte> more, MPI_Datatype type, MPI_Op op);
 
+/// A type of so many bytes, which stand one after the other.
+MPI_Datatype type_of(std::size_t bytes);
+
 }  // namespace judge
+
+// Each call has both names of the profiling interface; a program may have the first one itself.
+#define RANKWISE_ALIAS(NAME) \
+  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
+#define RANKWISE_ALIASES(A, B, C, D) RANKWISE_ALIAS(A) RANKWISE_ALIAS(B) RANKWISE_ALIAS(C) RANKWISE_ALIAS(D)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tests/judge/mpi/handles.hpp"
 
@@ -9,26 +10,37 @@ using namespace judge;
 
 namespace {
 
-Request* request_of(MPI_Request handle)
+/// What is under way; null where nothing is.
+Request* under_way(MPI_Request handle)
 {
-  return object_of<Request>(handle);
+  if (handle == MPI_REQUEST_NULL) return nullptr;
+  auto* request = object_of<Request>(handle);
+  return request->start ? request->started : request;
 }
 
-/// Takes note of a complete request and forgets it.
+/// Takes note of a complete request and forgets it; a persistent one can be started again.
 void end(MPI_Request* handle, MPI_Status* status)
 {
-  if (*handle == MPI_REQUEST_NULL) return fill(status, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
-  Request* request = request_of(*handle);
+  Request* request = under_way(*handle);
+  if (request == nullptr) return fill(status, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
   const int source =
       request->bytes == 0 && request->source < 0 ? MPI_ANY_SOURCE : request->communicator->rank_of(request->source);
   fill(status, source, request->tag, request->bytes);
+  auto* own = object_of<Request>(*handle);
+  own->started = nullptr;
+  if (own == request) *handle = MPI_REQUEST_NULL;
   delete request;
-  *handle = MPI_REQUEST_NULL;
 }
 
 bool is_done(MPI_Request handle)
 {
-  return handle == MPI_REQUEST_NULL || request_of(handle)->done;
+  return under_way(handle) == nullptr || under_way(handle)->done;
+}
+
+/// Whether there is something that can be ended.
+bool has_ended(MPI_Request handle)
+{
+  return under_way(handle) != nullptr && under_way(handle)->done;
 }
 
 void wait_for(Request* request)
@@ -74,22 +86,21 @@ Message* wait_for_message(int from, int tag, MPI_Comm comm, bool takes, const ch
   return found;
 }
 
-int test_some(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
+/// Returns when one of them can be ended, or at once where none is under way.
+void wait_for_any(int count, MPI_Request requests[], const char* call)
 {
-  const std::lock_guard lock(connection().mutex());
-  *completed = 0;
-  bool any = false;
-  for (int i = 0; i < count; ++i) {
-    if (requests[i] == MPI_REQUEST_NULL) continue;
-    any = true;
-    if (!is_done(requests[i])) continue;
-    end(&requests[i], at(statuses, *completed));
-    indices[(*completed)++] = i;
-  }
-  if (!any) *completed = MPI_UNDEFINED;
-  connection().found(*completed != 0);
-  return MPI_SUCCESS;
+  if (std::any_of(requests, requests + count, under_way))
+    connection().wait([=] { return std::any_of(requests, requests + count, has_ended); },
+                      std::string("one of several messages (") + call + ")");
 }
+
+/// What MPI_Buffer_attach was given, and the messages for which it is: the judge has them already.
+struct Buffered {
+  std::mutex mutex;
+  void* memory = nullptr;
+  int bytes = 0;
+  std::vector<Request*> messages;
+} buffered;
 
 }  // namespace
 
@@ -126,6 +137,79 @@ int PMPI_Recv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
   return PMPI_Wait(&request, status);
 }
 
+int PMPI_Send_init(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                   MPI_Request* request)
+{
+  const auto start = [=] { return start_send(data, count, type, to, tag, comm, "MPI_Send_init"); };
+  *request = handle_of<MPI_Request>(new Request{.start = start});
+  return MPI_SUCCESS;
+}
+
+int PMPI_Recv_init(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+{
+  const auto start = [=] { return start_receive(data, count, type, from, tag, comm, "MPI_Recv_init"); };
+  *request = handle_of<MPI_Request>(new Request{.start = start});
+  return MPI_SUCCESS;
+}
+
+int PMPI_Start(MPI_Request* handle)
+{
+  auto* request = *handle == MPI_REQUEST_NULL ? nullptr : object_of<Request>(*handle);
+  if (request == nullptr || !request->start || request->started != nullptr)
+    connection().abort(
+        1, "MPI_Start was given a request that is not persistent, or has not ended since its last start");
+  request->started = request->start();
+  return MPI_SUCCESS;
+}
+
+int PMPI_Startall(int count, MPI_Request requests[])
+{
+  for (int i = 0; i < count; ++i) PMPI_Start(&requests[i]);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Request_free(MPI_Request* request)
+{
+  if (under_way(*request) != nullptr) connection().forget(under_way(*request));
+  *request = MPI_REQUEST_NULL;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Buffer_attach(void* memory, int bytes)
+{
+  buffered.memory = memory;
+  buffered.bytes = bytes;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Buffer_detach(void* memory, int* bytes)
+{
+  for (Request* request : std::exchange(buffered.messages, {})) wait_for(request);
+  *static_cast<void**>(memory) = std::exchange(buffered.memory, nullptr);
+  *bytes = std::exchange(buffered.bytes, 0);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Bsend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+{
+  const std::size_t needed = elements(data, count, type).size() + MPI_BSEND_OVERHEAD;
+  if (needed > static_cast<std::size_t>(buffered.bytes))
+    connection().abort(1, "MPI_Bsend needs " + std::to_string(needed) +
+                              " bytes of memory; MPI_Buffer_attach gave " + std::to_string(buffered.bytes));
+  Request* request = start_send(data, count, type, to, tag, comm, "MPI_Bsend");
+  connection().forget(request);
+  const std::lock_guard lock(buffered.mutex);
+  buffered.messages.push_back(request);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Ibsend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                MPI_Request* request)
+{
+  *request = handle_of<MPI_Request>(nothing(comm));
+  return PMPI_Bsend(data, count, type, to, tag, comm);
+}
+
 int PMPI_Sendrecv(const void* sent, int sent_count, MPI_Datatype sent_type, int to, int sent_tag, void* received,
                   int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
@@ -147,7 +231,7 @@ int PMPI_Sendrecv_replace(void* data, int count, MPI_Datatype type, int to, int 
 
 int PMPI_Wait(MPI_Request* request, MPI_Status* status)
 {
-  if (*request != MPI_REQUEST_NULL) wait_for(request_of(*request));
+  if (under_way(*request) != nullptr) wait_for(under_way(*request));
   end(request, status);
   return MPI_SUCCESS;
 }
@@ -160,41 +244,20 @@ int PMPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
 
 int PMPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status)
 {
-  const std::span<MPI_Request> all(requests, static_cast<std::size_t>(count));
-  *index = MPI_UNDEFINED;
-  if (std::all_of(all.begin(), all.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; })) {
-    fill(status, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
-    return MPI_SUCCESS;
-  }
-  const auto done = [&] {
-    return std::find_if(all.begin(), all.end(), [](MPI_Request r) { return r != MPI_REQUEST_NULL && is_done(r); });
-  };
-  connection().wait([&] { return done() != all.end(); }, "one of several messages (MPI_Waitany)");
-  const std::lock_guard lock(connection().mutex());
-  *index = static_cast<int>(done() - all.begin());
-  end(&requests[*index], status);
-  return MPI_SUCCESS;
+  int flag = 0;
+  wait_for_any(count, requests, "MPI_Waitany");
+  return PMPI_Testany(count, requests, index, &flag, status);
 }
 
 int PMPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
 {
-  const std::span<MPI_Request> all(requests, static_cast<std::size_t>(count));
-  if (std::any_of(all.begin(), all.end(), [](MPI_Request r) { return r != MPI_REQUEST_NULL; }))
-    connection().wait(
-        [&] {
-          return std::any_of(all.begin(), all.end(),
-                             [](MPI_Request r) { return r != MPI_REQUEST_NULL && is_done(r); });
-        },
-        "one of several messages (MPI_Waitsome)");
-  return test_some(count, requests, completed, indices, statuses);
+  wait_for_any(count, requests, "MPI_Waitsome");
+  return PMPI_Testsome(count, requests, completed, indices, statuses);
 }
 
 int PMPI_Test(MPI_Request* request, int* flag, MPI_Status* status)
 {
-  const std::lock_guard lock(connection().mutex());
-  *flag = connection().found(is_done(*request)) ? 1 : 0;
-  if (*flag != 0) end(request, status);
-  return MPI_SUCCESS;
+  return PMPI_Testall(1, request, flag, status);
 }
 
 int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[])
@@ -209,21 +272,28 @@ int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status status
 int PMPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
-  *flag = 0;
-  *index = MPI_UNDEFINED;
-  for (int i = 0; i < count && *flag == 0; ++i)
-    if (requests[i] != MPI_REQUEST_NULL && is_done(requests[i])) {
-      *flag = 1;
-      *index = i;
-      end(&requests[i], status);
-    }
-  connection().found(*flag != 0);
+  MPI_Request none = MPI_REQUEST_NULL;
+  MPI_Request* const found = std::find_if(requests, requests + count, has_ended);
+  *index = found == requests + count ? MPI_UNDEFINED : static_cast<int>(found - requests);
+  *flag =
+      connection().found(found != requests + count || std::none_of(requests, requests + count, under_way)) ? 1 : 0;
+  if (*flag != 0) end(found == requests + count ? &none : found, status);
   return MPI_SUCCESS;
 }
 
 int PMPI_Testsome(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
 {
-  return test_some(count, requests, completed, indices, statuses);
+  const std::lock_guard lock(connection().mutex());
+  const bool any = std::any_of(requests, requests + count, under_way);
+  *completed = 0;
+  for (int i = 0; i < count; ++i) {
+    if (!has_ended(requests[i])) continue;
+    end(&requests[i], at(statuses, *completed));
+    indices[(*completed)++] = i;
+  }
+  if (!any) *completed = MPI_UNDEFINED;
+  connection().found(*completed != 0);
+  return MPI_SUCCESS;
 }
 
 int PMPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
@@ -259,46 +329,34 @@ int PMPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* messa
   return MPI_SUCCESS;
 }
 
-int PMPI_Mrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Status* status)
+int PMPI_Imrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Request* request)
 {
-  auto* taken = object_of<Message>(*message);
-  fill(status, taken->source, taken->tag, taken->data.size());
-  connection().take(taken, elements(data, count, type));
+  *request = handle_of<MPI_Request>(connection().take(object_of<Message>(*message), elements(data, count, type)));
   *message = MPI_MESSAGE_NULL;
   return MPI_SUCCESS;
+}
+
+int PMPI_Mrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Status* status)
+{
+  MPI_Request request = MPI_REQUEST_NULL;
+  PMPI_Imrecv(data, count, type, message, &request);
+  return PMPI_Wait(&request, status);
 }
 
 int PMPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count)
 {
   const std::size_t bytes = bytes_of(*status), size = size_of(type);
-  *count = bytes % size == 0 ? static_cast<int>(bytes / size) : MPI_UNDEFINED;
+  *count = size == 0 ? 0 : bytes % size == 0 ? static_cast<int>(bytes / size) : MPI_UNDEFINED;
   return MPI_SUCCESS;
 }
 
 }  // extern "C"
 
-// Each call has both names of the profiling interface; a program may have the first one itself.
-#define RANKWISE_ALIAS(NAME) \
-  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
-RANKWISE_ALIAS(Send)
-RANKWISE_ALIAS(Ssend)
-RANKWISE_ALIAS(Isend)
-RANKWISE_ALIAS(Issend)
-RANKWISE_ALIAS(Irecv)
-RANKWISE_ALIAS(Recv)
-RANKWISE_ALIAS(Sendrecv)
-RANKWISE_ALIAS(Sendrecv_replace)
-RANKWISE_ALIAS(Wait)
-RANKWISE_ALIAS(Waitall)
-RANKWISE_ALIAS(Waitany)
-RANKWISE_ALIAS(Waitsome)
-RANKWISE_ALIAS(Test)
-RANKWISE_ALIAS(Testall)
-RANKWISE_ALIAS(Testany)
-RANKWISE_ALIAS(Testsome)
-RANKWISE_ALIAS(Probe)
-RANKWISE_ALIAS(Iprobe)
-RANKWISE_ALIAS(Mprobe)
-RANKWISE_ALIAS(Improbe)
-RANKWISE_ALIAS(Mrecv)
-RANKWISE_ALIAS(Get_count)
+RANKWISE_ALIASES(Send, Ssend, Isend, Issend)
+RANKWISE_ALIASES(Irecv, Recv, Sendrecv, Sendrecv_replace)
+RANKWISE_ALIASES(Wait, Waitall, Waitany, Waitsome)
+RANKWISE_ALIASES(Test, Testall, Testany, Testsome)
+RANKWISE_ALIASES(Probe, Iprobe, Mprobe, Improbe)
+RANKWISE_ALIASES(Mrecv, Get_count, Bsend, Ibsend)
+RANKWISE_ALIASES(Send_init, Recv_init, Start, Startall)
+RANKWISE_ALIASES(Request_free, Imrecv, Buffer_attach, Buffer_detach)
