@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <unistd.h>
@@ -81,7 +82,22 @@ std::string call_and_tag(const char* call, int tag)
   return std::string(" (") + call + (tag == MPI_ANY_TAG ? ")" : ", tag " + std::to_string(tag) + ")");
 }
 
+std::mutex open_mutex;
+std::set<const Request*> open;  // the requests that no call has ended, as MPI_Wait does
+
+void opened(const Request* request)
+{
+  const std::lock_guard lock(open_mutex);
+  open.insert(request);
+}
+
 }  // namespace
+
+Request::~Request()
+{
+  const std::lock_guard lock(open_mutex);
+  open.erase(this);
+}
 
 std::string message_of(int source, const char* call, int tag)
 {
@@ -133,6 +149,7 @@ Request* Connection::send(const Communicator& to, std::span<const std::byte> dat
                               .sent = data,
                               .hash = hash_of(data),
                               .what = "rank " + std::to_string(peer) + " to receive" + call_and_tag(call, tag)};
+  opened(request);
   {
     const std::lock_guard lock(mutex_);
     for (const Request* receive : posted_) check_apart(*receive, *request);
@@ -149,6 +166,7 @@ Request* Connection::receive(const Communicator& from, std::span<std::byte> buff
   const int source = rank == MPI_ANY_SOURCE ? rank : from.members.at(static_cast<std::size_t>(rank));
   auto* request = new Request{
       .source = source, .tag = tag, .communicator = &from, .buffer = buffer, .what = message_of(source, call, tag)};
+  opened(request);
   std::unique_lock lock(mutex_);
   for (const Request* sent : sent_) check_apart(*request, *sent);
   const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
@@ -169,6 +187,7 @@ Request* Connection::meet(Communicator& members, const char* call, std::span<con
 {
   auto* request = new Request{
       .communicator = &members, .finish = std::move(finish), .what = std::string("all others (") + call + ")"};
+  opened(request);
   {
     const std::lock_guard lock(mutex_);
     request->number = ++members.calls;
@@ -248,6 +267,7 @@ Message* Connection::find(const Communicator& from, int rank, int tag, bool take
 Request* Connection::take(Message* message, std::span<std::byte> buffer)
 {
   auto* request = new Request{.communicator = &world_, .buffer = buffer, .what = "MPI_Mrecv"};
+  opened(request);
   complete(*request, *message);
   delete message;
   return request;
@@ -255,7 +275,8 @@ Request* Connection::take(Message* message, std::span<std::byte> buffer)
 
 void Connection::forget(Request* request)
 {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, open_mutex);
+  open.erase(request);
   request->sent = {};
   request->hash = hash_of({});
 }
@@ -348,6 +369,7 @@ void Connection::abort(int status, const std::string& why)
 
 void Connection::finalize()
 {
+  if (!open.empty()) abort(1, "rank " + std::to_string(rank()) + " never waited for " + (*open.begin())->what);
   write({Kind::finalized, 0, 0, 0, 0, 0}, {});
 }
 

@@ -76,6 +76,7 @@ struct Request {
   bool hidden = false;                                  ///< of a send: another thread has computed meanwhile
   std::function<Request*()> start{};                    ///< of a persistent request: starts what it stands for
   Request* started = nullptr;                           ///< by it, and not ended yet
+  ~Request();
 };
 
 /// A message that arrived before its receive.
@@ -113,7 +114,7 @@ class Connection {
   Message* find(const Communicator& from, int rank, int tag, bool takes);
   /// Receives a message that find() has removed; the request is complete.
   Request* take(Message* message, std::span<std::byte> buffer);
-  /// Nobody waits for this request: the memory of a send may be changed at once.
+  /// No call will end this request, as MPI_Wait would: the memory of a send may be changed at once.
   void forget(Request* request);
   std::mutex& mutex() { return mutex_; }  ///< protects what has arrived
   /// This thread is about to compute: where the judge wants to know, tells it which messages of other threads are under
@@ -125,7 +126,7 @@ class Connection {
 
   /// Ends the job with a message on standard error.
   [[noreturn]] void abort(int status, const std::string& why);
-  /// Says that this rank has finished.
+  /// Says that this rank has finished; ends the job where a request has not been ended.
   void finalize();
 
  private:
