@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/co
 
 from hub import Outcome  # noqa: E402
 from runner import read_answers, read_report  # noqa: E402
-from verdicts import compare  # noqa: E402
+from verdicts import compare, first_difference  # noqa: E402
 
 JUDGED = types.SimpleNamespace(number="03.1", fields=("loss", "digest"), near={}, explain=None, hint="")
 CASE = types.SimpleNamespace(text="4 ranks", options=["--steps=2"])
@@ -97,6 +97,10 @@ class Forged(unittest.TestCase):
             self.assertEqual(verdict, "failed", outputs)
             self.assertLess(len(detail), 600)
         self.assertEqual(self.verdict_of('ANSWER {"outputs": {"dx": [1, 2.0], "n": 2, "sum": 3}}'), ("passed", ""))
+
+    def test_less_scratch_than_the_reference_takes_is_right(self):
+        for got, found in ((8, None), (0, None), (9, ("bytes of scratch", 8, 9)), (-1, ("bytes of scratch", 8, -1)), (False, ("bytes of scratch", 8, False))):
+            self.assertEqual(first_difference({"bytes of scratch": 8}, {"bytes of scratch": got}, {}), found)
 
     def test_what_is_no_answer(self):
         for line in ('ANSWER {"not implemented": 3}', 'ANSWER {"not implemented": {"a": []}}', 'ANSWER {"error": null}', "ANSWER ",
