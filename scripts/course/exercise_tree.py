@@ -60,12 +60,10 @@ def find_regions(path, text):
             if not match or not LITERALS.match(match.group(4)):
                 refuse(number, 'expected: // BEGIN EXERCISE 01.1 points=10 "What to write."')
             quoted, body = [match.group(4)], number + 1
-            while body < len(lines) and (more := CONTINUATION.match(lines[body])):
+            while body < len(lines) and (more := CONTINUATION.match(lines[body])) and LITERALS.match(more.group(1)):
                 quoted.append(more.group(1))
                 body += 1
             quoted = "".join(quoted)
-            if not LITERALS.match(quoted):
-                refuse(body - 1, "the text of the exercise has an unfinished string")
             literals = [match_.group(0) for match_ in LITERAL.finditer(quoted)]
             opened = Region(match.group(2), int(match.group(3)), literals, match.group(1), path, number, body, -1)
         elif "END EXERCISE" in line:

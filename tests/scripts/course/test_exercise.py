@@ -186,6 +186,10 @@ class Regions(unittest.TestCase):
         self.refuses('// BEGIN EXERCISE 01.1 points=1 "a\n' + end, ":1:", "expected")
         self.refuses('// BEGIN EXERCISE 01.1 points=1 "a" b"\n' + end, ":1:", "expected")
 
+    def test_a_comment_in_quotes_is_a_part_of_the_body(self):
+        text = '// BEGIN EXERCISE 01.1 points=1 "a "\n//     "b"\n// "next" is r + 1, and r - 1 is "previous"\n// END EXERCISE\n'
+        self.assertEqual([(region.text, region.body, region.end) for region in find_regions("gpt2/a.cpp", text)], [("a b", 2, 3)])
+
     def test_stub_keeps_the_markers_and_drops_the_solution(self):
         tree = encoded(TREE)
         text = stubbed_files(tree, all_regions(tree))["gpt2/twice.cpp"].decode()
