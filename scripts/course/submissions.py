@@ -59,12 +59,16 @@ def names_beside(folder):
         return {}
     lines = decoded(path.read_bytes()).splitlines()
     rows = csv.reader(lines, delimiter=next((mark for mark in "\t;" if lines and mark in lines[0]), ","))
+    names, each = {}, f"Each line has a name as in {folder.name} and the student, with a comma between them"
     try:
-        names = {person(row[0]): person(row[1]) for row in rows if len(row) > 1}
+        for name, student in ((person(row[0]), row[1].strip()) for row in rows if len(row) > 1 and row[0].strip()):
+            if name in names or not student:
+                raise Refused(f"{path} has {f'{name} twice' if student else f'no student for {name}'}. {each}")
+            names[name] = person(student)
     except csv.Error as error:
-        raise Refused(f"{path} is no table: {error}. Each line has a name as in {folder.name} and the student, with a comma") from None
+        raise Refused(f"{path} is no table: {error}. {each}") from None
     if lines and not names:
-        raise Refused(f"{path} names no student. Each line has a name as in {folder.name} and the student, with a comma between them")
+        raise Refused(f"{path} names no student. {each}")
     return names
 
 
@@ -93,7 +97,7 @@ def submission_of(path, student=""):
     """The submission in a path that was named."""
     if not path.exists():
         raise Refused(f"there is no {path}. Name a folder or an archive")
-    return Submission(person(student) if student else student_of(path.resolve(), {}), path)
+    return Submission(person(student) if student else student_of(path.resolve(), {}), path.resolve())
 
 
 def stopped(status):
@@ -108,6 +112,8 @@ def read_submission(submission, wanted):
     name, *others = (shown(decoded(os.fsencode(path.name))) for path in (submission.path, *submission.others))
     if others:
         raise Refused(f"{', '.join([name, *others])} are all of {submission.student}. Leave the one that counts; names.csv tells people of one name apart")
+    if submission.path.is_symlink():  # perhaps to what another student has handed in
+        raise Refused(f"{name} is a link. Put the folder or the archive itself there")
     with tempfile.TemporaryFile() as output:
         try:
             done = subprocess.run([sys.executable, "-S", "-B", "-X", "utf8", archives.__file__], stdout=output, stderr=subprocess.DEVNULL, check=False,

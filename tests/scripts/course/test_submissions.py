@@ -245,9 +245,10 @@ class Who(Folder):
     def test_two_of_one_student_are_a_row_that_says_so(self):
         for name in ("a.zip", "a.tar.gz", "b.zip"):
             (self.handed_in / name).write_bytes(b"")
-        self.assertEqual(self.students(), {"a": ["a.tar.gz", "a.zip"], "b": ["b.zip"]})
-        with self.assertRaisesRegex(Refused, "a.tar.gz, a.zip are all of a. Leave the one that counts"):
-            read_submission(find_submissions(self.handed_in)[0], WANTED)
+        (self.handed_in / "c").symlink_to(self.folder)
+        self.assertEqual(self.students(), {"a": ["a.tar.gz", "a.zip"], "b": ["b.zip"], "c": ["c"]})
+        for student, says in ((0, "a.tar.gz, a.zip are all of a. Leave the one that counts"), (2, "^c is a link")):
+            self.assertRaisesRegex(Refused, says, read_submission, find_submissions(self.handed_in)[student], WANTED)
 
     def test_a_map_beside_the_folder_says_who_is_who(self):
         for name in ("Ann Lee_77_assignsubmission_file_", "Ann Lee_78_assignsubmission_file_", "\u00dc_79_assignsubmission_file_", "hw3.zip", "names.csv"):
@@ -256,8 +257,9 @@ class Who(Folder):
             lines = ["folder,student", "Ann Lee_77_assignsubmission_file_,ann1", "Ann Lee,../ann2", '"\u00dc","u,e"', "hw3,dave"]
             (self.folder / "names.csv").write_bytes("\r\n".join(line.replace(",", comma, 1) for line in lines).encode(encoding))
             self.assertEqual(set(self.students()), {"ann1", "_.._ann2", "u,e", "dave", "names.csv"})
-        (self.folder / "names.csv").write_text("Ann Lee|ann1\n")
-        self.assertRaisesRegex(Refused, "names.csv names no student", self.students)
+        for text, says in (("Ann Lee|ann1", "names no student"), (",\n\u00dc,a\n\u00dc,b", "has \u00dc twice"), ("\u00dc, ", "has no student for \u00dc")):
+            (self.folder / "names.csv").write_text(text)
+            self.assertRaisesRegex(Refused, f"names.csv {says}", self.students)
 
 
 class Anything(Folder):
