@@ -31,10 +31,10 @@ MOST_ARCHIVES_DEEP = 2
 MOST_FILES = 100_000
 LIMITS = {resource.RLIMIT_AS: 1 << 30, resource.RLIMIT_CPU: 20, resource.RLIMIT_FSIZE: 256 << 20, resource.RLIMIT_CORE: 0}
 COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-OTHERS = {b"7z\xbc\xaf": "7z", b"Rar!": "RAR"}
-ENDING = re.compile(r"\.(zip|tar|tgz|txz|tbz2?|tar\.(gz|xz|bz2)|7z|rar)$", re.IGNORECASE)
+OTHERS = {b"7z\xbc\xaf": "7z", b"Rar!": "RAR", b"(\xb5/\xfd": "zstd", b"\x1f\x9d": ".Z"}
+ENDING = re.compile(r"\.(zip|tar|tgz|txz|tzst|tbz2?|(tar\.)?(gz|xz|bz2|zst|z)|7z|rar)$", re.IGNORECASE)
 OF_MOODLE = re.compile(r"^.*_assignsubmission_file_", re.DOTALL)  # in front of a file's own name
-OF_COPIES = re.compile(r"\s*\(\d{1,3}\)(?=\.|$)")  # a second download: answers-03 (1).toml
+OF_COPIES = re.compile(r"(\s*\(\d{1,3}\)|(\s-)?\s\(?(copy|kopie)\)?)(?=\.|\s\(|$)", re.IGNORECASE)  # answers-03 (1).toml, answers-03 - Copy (2).toml
 
 
 class Unread(Exception):
@@ -147,6 +147,8 @@ def why(error):
         return "needs too much memory"
     if isinstance(error, UnicodeDecodeError):
         return "has names that it calls UTF-8 and are not: pack it anew"
+    if isinstance(error, tarfile.ReadError):
+        return f"holds no whole tar archive ({shown(str(error))}): hand in a .zip or a .tar.gz"
     if "is encrypted" in str(error):
         return "is encrypted: hand it in without a password"
     return shown(str(error) if isinstance(error, Unread) else f"cannot be read: {error or type(error).__name__}")[:500]
@@ -171,7 +173,7 @@ def ranks_of(names, wanted):
         files.setdefault(plain(parts_of(path)[-1]), []).append((path, parts_of(path)))
     for name in names:
         parts = parts_of(name)
-        meant = files.get(plain(parts[-1]), []) if parts else []
+        meant = files.get(plain(parts[-1]), []) if parts and not ("__MACOSX" in parts or parts[-1].startswith("._")) else []
         for path, full in meant:
             end = parts[-len(full):]
             rank = 0 if end == full else 1 if list(map(plain, end)) == list(map(plain, full)) else 2
@@ -187,15 +189,15 @@ def listed(names):
 
 
 def chosen_of(names, wanted):
-    """The name that is meant by each file asked for, and sentences about those that have none or several."""
+    """The names that are meant by the files asked for, name -> file, and sentences about those that have none or several."""
     chosen, missing, several = {}, {}, {}
     for path, ranks in ranks_of(names, wanted).items():
         if not ranks:
             missing[path] = f"{path} is missing. The submission holds {listed(names)}"
-        elif len(nearest := ranks[min(ranks)]) > 1:
+            continue
+        chosen |= dict.fromkeys(nearest := ranks[min(ranks)], path)
+        if len(nearest) > 1:
             several[path] = f"{path} is there {len(nearest)} times: {listed(nearest)}. Leave one"
-        else:
-            chosen[nearest[0]] = path
     return chosen, missing, several
 
 
@@ -209,10 +211,12 @@ def read(path, wanted):
     chosen, missing, several = chosen_of(names, wanted)
     if len(missing) == len(wanted):
         raise Unread(f"has none of the files that are graded, as {listed(wanted)}. It holds {listed(names)}")
-    answer = {path: (sentence, True) for path, sentence in several.items()}
+    answer, digests = {}, {}
     for name, of_entry in entries_of(path) if chosen else []:
         if name in chosen:  # the last one of a name counts, as when an archive is unpacked
             answer[chosen[name]] = content_of(name, of_entry)
+            digests[name] = hash(answer[chosen[name]])
+    answer |= {path: (several[path], True) for path in several if len({digests[name] for name in chosen if chosen[name] == path}) > 1}
     if all(why for _, why in answer.values()):
         raise Unread(f"has nothing that can be graded: {'; '.join(sentence for sentence, _ in answer.values())}")
     return answer | {path: (sentence, True) for path, sentence in missing.items()}

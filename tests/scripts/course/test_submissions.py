@@ -3,6 +3,7 @@
 
 import base64
 import contextlib
+import gzip
 import io
 import os
 import pathlib
@@ -89,14 +90,15 @@ class Read(Folder):
         self.zip("f.zip", {f"\u00fcbung/ {path} \r": text for path, text in FILES.items()})
         self.zip("g.zip", {f"../../{path}": text for path, text in FILES.items()})
         self.zip("h.zip", flat, "mine/")
-        self.zip("i.zip", {path.replace(".toml", " (1).toml.txt").replace("half.cpp", "Half.cpp.txt"): text for path, text in FILES.items()})
+        self.zip("i.zip", {path.replace(".toml", " (1).toml.txt").replace("half.cpp", "Half.cpp.txt").replace("twice", "twice - Kopie (2)"): text for path, text in FILES.items()})
         self.zip("j_1_assignsubmission_file_/code.zip", FILES)
-        self.zip("k.zip", {"code.zip": (self.handed_in / "d.zip").read_bytes(), "__MACOSX/._half.cpp": "x"})
+        self.zip("k.zip", {"code.zip": (self.handed_in / "d.zip").read_bytes(), "__MACOSX/gpt2/half.cpp": "x"})
         self.tar("l.tar.gz", FILES, "./")
         self.tar("m.tgz", FILES, "home/f/")
         self.tar("n.tar.xz", FILES, mode="w:xz")
         self.tar("o.tar", FILES, mode="w")
         self.tar("p.zip", FILES, mode="w:bz2")  # called so by mistake
+        self.zip("q.zip", {f"{top}/{path}": text for path, text in FILES.items() for top in "xy"})
         for name in sorted(path.name for path in self.handed_in.iterdir()):
             self.assertEqual(self.read(name), FILES, name)
 
@@ -108,7 +110,7 @@ class Read(Folder):
     def test_the_copies_nearest_to_the_top_count(self):
         self.zip("a.zip", {**{f"build/grade/source/{path}": "old" for path in WANTED}, **FILES})
         self.assertEqual(self.read("a.zip"), FILES)
-        self.zip("b.zip", {**{f"{top}/{path}": "1" for path in WANTED for top in "xy"}})
+        self.zip("b.zip", {**{f"{top}/{path}": top for path in WANTED for top in "xy"}})
         self.refuses("b.zip", "gpt2/half.cpp is there 2 times: x/gpt2/half.cpp, y/gpt2/half.cpp. Leave one")
 
     def test_what_is_missing_is_named_and_what_there_is(self):
@@ -146,7 +148,7 @@ class Read(Folder):
         self.tar("b.tar.gz", large)
         for name in ("a.zip", "b.tar.gz"):
             self.assertEqual(self.read(name), {**FILES, "gpt2/half.cpp": "gpt2/half.cpp is larger than 1 MiB"})
-        self.zip("c.zip", {f"{n}/gpt2/half.cpp": "" for n in range(3000)})
+        self.zip("c.zip", {f"{n}/gpt2/half.cpp": f"{n}" for n in range(3000)})
         self.refuses("c.zip", "is there 3000 times")
         for constant, most, says in (("MOST_BYTES_OF_AN_ARCHIVE", 1 << 16, "expands to more than"), ("MOST_FILES", 1, "more than 1 files")):
             self.addCleanup(setattr, archives, constant, getattr(archives, constant))
@@ -175,13 +177,14 @@ class Read(Folder):
             for content, says in ((path.read_bytes()[:60], "cannot be read: "), (b"no archive", "is no archive"), (b"", "is empty")):
                 path.write_bytes(content)
                 self.refuses(name, says)
-        for name, content in (("d.rar", b"Rar!\x1a\x07"), ("e.7z", b"7z\xbc\xaf\x27\x1c"), ("f.zip", b"Rar!\x1a\x07")):
+        for name, content in (("d.rar", b"Rar!\x1a\x07"), ("e.7z", b"7z\xbc\xaf\x27\x1c"), ("f.zip", b"Rar!\x1a\x07"),
+                              ("h.tar.zst", b"(\xb5/\xfd"), ("i.tar.Z", b"\x1f\x9d\x90"), ("answers-01.toml.gz", gzip.compress(b"x = 1"))):
             (self.handed_in / name).write_bytes(content)
-            self.refuses(name, "archive: hand in a .zip")
-        self.zip("h.zip", {"\u00fc/a.cpp": "x", **FILES})
-        (self.handed_in / "h.zip").write_bytes((self.handed_in / "h.zip").read_bytes().replace("\u00fc".encode(), b"\xff\xfe"))
-        self.zip("i.zip", {"code.zip": (self.handed_in / "h.zip").read_bytes()})
-        for name, says in (("h.zip", "has names"), ("i.zip", "code.zip, which has names")):
+            self.refuses(name, "archive", ": hand in a .zip")
+        self.zip("k.zip", {"\u00fc/a.cpp": "x", **FILES})
+        (self.handed_in / "k.zip").write_bytes((self.handed_in / "k.zip").read_bytes().replace("\u00fc".encode(), b"\xff\xfe"))
+        self.zip("l.zip", {"code.zip": (self.handed_in / "k.zip").read_bytes()})
+        for name, says in (("k.zip", "has names"), ("l.zip", "code.zip, which has names")):
             self.refuses(name, f"{says} that it calls UTF-8 and are not: pack it anew")
         (self.handed_in / "g").mkdir()
         self.refuses("g", "is empty")
@@ -231,7 +234,7 @@ class Who(Folder):
 
     def test_names_are_those_of_people(self):
         decomposed = unicodedata.normalize("NFD", "J\u00f6rg")
-        names = {"a.ZIP": "a", "b.tar.xz": "b", "c.7z": "c", "d": "d", " e \r.zip": "e", f"{decomposed}.zip": "J\u00f6rg", "grades.md.zip": "_grades.md",
+        names = {"a.ZIP": "a", "b.tar.xz": "b", "c.7z": "c", "d": "d", "h.tar.zst": "h", "i.tar.Z": "i", "j.gz": "j", " e \r.zip": "e", f"{decomposed}.zip": "J\u00f6rg", "grades.md.zip": "_grades.md",
                  os.fsdecode(b"M\xfcller.zip"): "M\u00fcller", "f\x1b[31m.zip": "f\\x1b[31m", "...zip": "_..", "notes.txt": "notes.txt",
                  "Ann Lee_77_assignsubmission_file_": "Ann Lee", "Bo_78_assignsubmission_file_hw 3.zip": "Bo", "g" * 240 + ".zip": "g" * 200}
         for name in names:
