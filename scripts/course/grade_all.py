@@ -53,10 +53,7 @@ class Course:
         answers are compared with, or if there can be no sandbox."""
         if self.protected:
             require_sandbox()
-        for lesson in self.lessons if catalogue.answers_module() else []:
-            if catalogue.is_answered(self.tree, lesson) and not list((self.root / "build/lessons").glob(f"{lesson}_*")):
-                raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. "
-                              "Build them: make build")
+        check_programs(self.root, self.tree, self.lessons, self.revision)
         self.grader.prepare([region for lesson in self.lessons for region in regions_of(self.tree, lesson)])
 
     def read(self, submission):
@@ -74,6 +71,17 @@ class Course:
     def unread(self, student, why):
         """The grade where there is none."""
         return unread_document(self.tree, self.lessons, student, self.revision, why)
+
+
+def check_programs(root, tree, lessons, revision):
+    """Refused if a program that answers are compared with is not built; a note if it is built from another revision."""
+    for lesson in lessons if catalogue.answers_module() else []:
+        if catalogue.is_answered(tree, lesson):
+            program = next((root / "build/lessons").glob(f"{lesson}_*"), None)
+            if not program:
+                raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. Build them: make build")
+            if revision[:7].encode() not in program.read_bytes():  # which has the first digits for its reports
+                print(f"note: build/lessons/{program.name} is not of this revision, and answers are compared with what it says. Build it: make build", flush=True)
 
 
 def digest_of_secret(secret):

@@ -9,12 +9,13 @@ import time
 import types
 import unittest
 import zipfile
+from unittest import mock
 
 from fake_course import RIGHT, TREE, encoded, files_of, hand_in, run_course, write_course
 from test_exercise import UNPROTECTED
 from test_submissions import Folder
 from exercise_tree import all_regions
-from grade_all import changes_between, remember
+from grade_all import changes_between, check_programs, remember
 from grade_one import grade_one
 from grade_table import cell, markdown_report
 import judge
@@ -142,6 +143,14 @@ class Grade(Folder):
         (self.handed_in / "alice/test_half.cpp").write_text("#error\n")
         self.assertEqual(self.run_all()[0], 0)
         self.assertEqual(self.grades()["alice"]["points"], 15)
+
+    def test_programs_of_another_revision_are_noted(self):
+        (self.root / "build/lessons").mkdir(parents=True)
+        for content, notes in ((b"\0abcdef78\0", 0), (b"\0unknown\0", 1)):
+            (self.root / "build/lessons/01_x").write_bytes(content)
+            with mock.patch("builtins.print") as said:
+                check_programs(self.root, {"lessons/01_x/exercises.toml": b"exercise = [{ number = '01.3' }]"}, ["01"], "abcdef7890-dirty")
+            self.assertEqual(str(said.mock_calls).count("note: build/lessons/01_x is not of this revision"), notes, content)
 
     def test_two_gradings_in_one_folder_are_refused(self):
         hand_in(self.handed_in / "alice", **RIGHT)
