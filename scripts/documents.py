@@ -16,6 +16,8 @@ def decoded(content):
     """The text in these bytes: UTF-16 or UTF-8 where they say or are so, else as editors of Windows write it."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", "replace")
+    if content.count(0) > len(content) // 3:  # UTF-16 without a mark
+        return content.decode("utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be", "replace")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

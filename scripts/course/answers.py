@@ -93,10 +93,11 @@ class Sheet:
         return text, f" (line {number})" if number else ""
 
     def unread(self, exercise):
-        """What stands under an exercise and answers nothing that is asked."""
+        """What stands under an exercise, or in front of all, and answers nothing that is asked."""
         names = {ask.name for ask in exercise.asks}
-        return self.others.get(exercise.number, []) + [f"line {found[0][0]} answers {name[:40]}, which is not asked"
-                                                       for (of, name), found in self.answers.items() if of == exercise.number and name not in names]
+        lines = [f"line {found[0][0]} answers {name[:40]}, which {'is not asked' if of else 'stands in front of all exercises'}"
+                 for (of, name), found in self.answers.items() if of == exercise.number and name not in names or not of and name != "student"]
+        return self.others.get(exercise.number, []) + self.others.get("", []) + lines
 
 
 def unquoted(text):
@@ -107,7 +108,7 @@ def unquoted(text):
             return json.loads(match[1]).encode(errors="replace").decode()
         except ValueError:
             pass
-    return (match[1] if match else text.split("#")[0]).strip().strip("\"'").strip()
+    return (match[1] if match else text.split("#")[0]).strip().strip("\"'`").strip()
 
 
 def read_answers(content, student):

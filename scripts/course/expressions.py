@@ -87,12 +87,12 @@ def value_of(node, names):
 
 def as_written(text, *units):
     """An expression as people write it, where that can mean only one thing: with the signs of a printed page, thousands in groups
-    as on our own pages, a decimal comma, and one of these units after a number."""
+    as on our own pages, a decimal comma, a sign of equality in front, and one of these units after a number."""
     if len(text) > LONGEST_TEXT:
         return text
-    text = text.translate(SIGNS).strip()
+    text = text.translate(SIGNS).lstrip("=\u2248 \t").strip()
     for unit in filter(None, units):
-        text = re.sub(rf"(?<=\d)\s+{re.escape(unit)}$", "", text, flags=re.IGNORECASE)
+        text = re.sub(rf"(?<=\d)\s{'*' if len(unit) > 2 else '+'}{re.escape(unit)}$", "", text, flags=re.IGNORECASE)
     if not re.search(r"min|max", text):  # whose arguments stand between commas
         text = GROUPED.sub(lambda found: re.sub("[ ,.']", "", found[0]), text)
         text = DECIMAL_COMMA.sub(r"\1.\2", text)

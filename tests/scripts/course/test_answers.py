@@ -303,6 +303,7 @@ class Grading(unittest.TestCase):
             self.assertIn(f"(line {[n for n, line in enumerate(text.split(chr(10)), 1) if line.startswith('bytes')][1]})", row["detail"])
 
     def test_missing_and_malformed_answers(self):
+        self.assertIn("line 2 answers bytes, which stands in front of all exercises", self.grade('\nbytes = 1\n["42.1"]')[0]["detail"])
         first, second = self.grade(self.filled())
         self.assertEqual((first["verdict"], second["verdict"]), ("not answered", "not answered"))
         self.assertRegex(first["detail"], r"bytes \(line \d+\): there is no answer")
@@ -325,8 +326,8 @@ class Grading(unittest.TestCase):
         n = self.ranks
         right, formula = 1000 * n * (n - 1), '"1e3 * (N**2 - N)"'
         for given in (f"{right:,}", f'"{right:,}"', f"{right:,}".replace(",", "'"), f'"{right:,} bytes"'.replace(",", "\u202f"), f"{right},0",
-                      f"\u201c{right}\u201d", f"'{right}' # mine", f'"{right}', f'"1000 \u00d7 {n} \u00b7 ({n} \u2212 1)"'):
-            for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+                      f"\u201c{right}\u201d", f"'{right}' # mine", f'"{right}', f"`{right}`", f'"= {right}"', f"\u2248 {right}", f'"{right}bytes"', f'"1000 \u00d7 {n} \u00b7 ({n} \u2212 1)"'):
+            for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
                 text = self.filled(given, "-0,7273", formula)
                 rows = self.grade(text[text.index("["):].replace("\n", "\r\n").encode(encoding))
                 self.assertEqual([row["verdict"] for row in rows], ["passed"] * 2, (given, encoding, rows))
