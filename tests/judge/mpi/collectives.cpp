@@ -99,21 +99,19 @@ std::span<const std::byte> part(const Bytes& parts, int rank)
 
 }  // namespace
 
-extern "C" {
-
-int PMPI_Barrier(MPI_Comm comm)
+RANKWISE_CALL(Barrier, MPI_Comm comm)
 {
   meet(comm, "MPI_Barrier", {});
   return MPI_SUCCESS;
 }
 
-int PMPI_Ibarrier(MPI_Comm comm, MPI_Request* request)
+RANKWISE_CALL(Ibarrier, MPI_Comm comm, MPI_Request* request)
 {
   *request = handle_of<MPI_Request>(connection().meet(of(comm), "MPI_Ibarrier", {}, [](const All&) {}));
   return MPI_SUCCESS;
 }
 
-int PMPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm)
+RANKWISE_CALL(Bcast, void* data, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
   const auto values = elements(data, count, type);
   const bool mine = of(comm).rank == root;
@@ -122,15 +120,15 @@ int PMPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm
   return MPI_SUCCESS;
 }
 
-int PMPI_Allreduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+RANKWISE_CALL(Allreduce, const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
   const All all = meet(comm, "MPI_Allreduce", elements(given(sent, received), count, type));
   put(elements(received, count, type), reduced(all, type, op), "MPI_Allreduce");
   return MPI_SUCCESS;
 }
 
-int PMPI_Iallreduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                    MPI_Request* request)
+RANKWISE_CALL(Iallreduce, const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+              MPI_Request* request)
 {
   const auto finish = [=](const All& all) {
     put(elements(received, count, type), reduced(all, type, op), "MPI_Iallreduce");
@@ -140,15 +138,16 @@ int PMPI_Iallreduce(const void* sent, void* received, int count, MPI_Datatype ty
   return MPI_SUCCESS;
 }
 
-int PMPI_Reduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
+RANKWISE_CALL(Reduce, const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, int root,
+              MPI_Comm comm)
 {
   const All all = meet(comm, "MPI_Reduce", elements(given(sent, received), count, type));
   if (of(comm).rank == root) put(elements(received, count, type), reduced(all, type, op), "MPI_Reduce");
   return MPI_SUCCESS;
 }
 
-int PMPI_Reduce_scatter(const void* sent, void* received, const int counts[], MPI_Datatype type, MPI_Op op,
-                        MPI_Comm comm)
+RANKWISE_CALL(Reduce_scatter, const void* sent, void* received, const int counts[], MPI_Datatype type, MPI_Op op,
+              MPI_Comm comm)
 {
   const std::size_t ranks = of(comm).members.size();
   int total = 0, first = 0;
@@ -163,15 +162,15 @@ int PMPI_Reduce_scatter(const void* sent, void* received, const int counts[], MP
   return MPI_SUCCESS;
 }
 
-int PMPI_Reduce_scatter_block(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op,
-                              MPI_Comm comm)
+RANKWISE_CALL(Reduce_scatter_block, const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op,
+              MPI_Comm comm)
 {
   const EqualParts parts(of(comm).members.size(), count);
   return PMPI_Reduce_scatter(sent, received, parts.counts.data(), type, op, comm);
 }
 
-int PMPI_Allgatherv(const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
-                    const int places[], MPI_Datatype type, MPI_Comm comm)
+RANKWISE_CALL(Allgatherv, const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
+              const int places[], MPI_Datatype type, MPI_Comm comm)
 {
   const int r = of(comm).rank;
   const auto own = sent == MPI_IN_PLACE ? elements(place(received, places[r], type), counts[r], type)
@@ -180,15 +179,15 @@ int PMPI_Allgatherv(const void* sent, int count, MPI_Datatype sent_type, void* r
   return MPI_SUCCESS;
 }
 
-int PMPI_Allgather(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
-                   MPI_Datatype type, MPI_Comm comm)
+RANKWISE_CALL(Allgather, const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+              MPI_Datatype type, MPI_Comm comm)
 {
   const EqualParts parts(of(comm).members.size(), received_count);
   return PMPI_Allgatherv(sent, count, sent_type, received, parts.counts.data(), parts.places.data(), type, comm);
 }
 
-int PMPI_Gatherv(const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
-                 const int places[], MPI_Datatype type, int root, MPI_Comm comm)
+RANKWISE_CALL(Gatherv, const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
+              const int places[], MPI_Datatype type, int root, MPI_Comm comm)
 {
   const int r = of(comm).rank;
   const auto own = sent == MPI_IN_PLACE ? elements(place(received, places[r], type), counts[r], type)
@@ -198,15 +197,15 @@ int PMPI_Gatherv(const void* sent, int count, MPI_Datatype sent_type, void* rece
   return MPI_SUCCESS;
 }
 
-int PMPI_Gather(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
-                MPI_Datatype type, int root, MPI_Comm comm)
+RANKWISE_CALL(Gather, const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+              MPI_Datatype type, int root, MPI_Comm comm)
 {
   const EqualParts parts(of(comm).members.size(), received_count);
   return PMPI_Gatherv(sent, count, sent_type, received, parts.counts.data(), parts.places.data(), type, root, comm);
 }
 
-int PMPI_Scatterv(const void* sent, const int counts[], const int places[], MPI_Datatype sent_type, void* received,
-                  int count, MPI_Datatype type, int root, MPI_Comm comm)
+RANKWISE_CALL(Scatterv, const void* sent, const int counts[], const int places[], MPI_Datatype sent_type,
+              void* received, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
   const bool mine = of(comm).rank == root;
   const Bytes own = mine ? parts_of(sent, counts, places, sent_type, of(comm).members.size()) : Bytes();
@@ -215,16 +214,16 @@ int PMPI_Scatterv(const void* sent, const int counts[], const int places[], MPI_
   return MPI_SUCCESS;
 }
 
-int PMPI_Scatter(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
-                 MPI_Datatype type, int root, MPI_Comm comm)
+RANKWISE_CALL(Scatter, const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+              MPI_Datatype type, int root, MPI_Comm comm)
 {
   const EqualParts parts(of(comm).members.size(), count);
   return PMPI_Scatterv(sent, parts.counts.data(), parts.places.data(), sent_type, received, received_count, type,
                        root, comm);
 }
 
-int PMPI_Alltoallv(const void* sent, const int sent_counts[], const int sent_places[], MPI_Datatype sent_type,
-                   void* received, const int counts[], const int places[], MPI_Datatype type, MPI_Comm comm)
+RANKWISE_CALL(Alltoallv, const void* sent, const int sent_counts[], const int sent_places[], MPI_Datatype sent_type,
+              void* received, const int counts[], const int places[], MPI_Datatype type, MPI_Comm comm)
 {
   const bool in_place = sent == MPI_IN_PLACE;
   const Bytes own = in_place ? parts_of(received, counts, places, type, of(comm).members.size())
@@ -235,17 +234,10 @@ int PMPI_Alltoallv(const void* sent, const int sent_counts[], const int sent_pla
   return MPI_SUCCESS;
 }
 
-int PMPI_Alltoall(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
-                  MPI_Datatype type, MPI_Comm comm)
+RANKWISE_CALL(Alltoall, const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+              MPI_Datatype type, MPI_Comm comm)
 {
   const EqualParts out(of(comm).members.size(), count), in(of(comm).members.size(), received_count);
   return PMPI_Alltoallv(sent, out.counts.data(), out.places.data(), sent_type, received, in.counts.data(),
                         in.places.data(), type, comm);
 }
-
-}  // extern "C"
-
-RANKWISE_ALIASES(Barrier, Ibarrier, Bcast, Allreduce)
-RANKWISE_ALIASES(Iallreduce, Reduce, Reduce_scatter, Reduce_scatter_block)
-RANKWISE_ALIASES(Allgatherv, Allgather, Gatherv, Gather)
-RANKWISE_ALIASES(Scatterv, Scatter, Alltoall, Alltoallv)

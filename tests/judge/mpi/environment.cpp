@@ -69,17 +69,15 @@ int split(MPI_Comm comm, int color, int key, MPI_Comm* part, const char* call)
 
 }  // namespace
 
-extern "C" {
-
 /// The function of g++'s OpenMP with which every kernel begins to compute.
-void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags)
+extern "C" void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags)
 {
   static const auto next = reinterpret_cast<decltype(&GOMP_parallel)>(dlsym(RTLD_NEXT, "GOMP_parallel"));
   if (initialized != 0) connection().computes();
   next(work, data, threads, flags);
 }
 
-int PMPI_Init_thread(int*, char***, int, int* provided)
+RANKWISE_CALL(Init_thread, int*, char***, int, int* provided)
 {
   initialized = 1;
   connection();
@@ -87,25 +85,25 @@ int PMPI_Init_thread(int*, char***, int, int* provided)
   return MPI_SUCCESS;
 }
 
-int PMPI_Init(int* argc, char*** argv)
+RANKWISE_CALL(Init, int* argc, char*** argv)
 {
   int provided = 0;
   return PMPI_Init_thread(argc, argv, MPI_THREAD_SINGLE, &provided);
 }
 
-int PMPI_Initialized(int* flag)
+RANKWISE_CALL(Initialized, int* flag)
 {
   *flag = initialized;
   return MPI_SUCCESS;
 }
 
-int PMPI_Finalized(int* flag)
+RANKWISE_CALL(Finalized, int* flag)
 {
   *flag = finalized;
   return MPI_SUCCESS;
 }
 
-int PMPI_Finalize()
+RANKWISE_CALL(Finalize)
 {
   PMPI_Barrier(MPI_COMM_WORLD);
   connection().finalize();
@@ -113,56 +111,57 @@ int PMPI_Finalize()
   return MPI_SUCCESS;
 }
 
-int PMPI_Query_thread(int* provided)
+RANKWISE_CALL(Query_thread, int* provided)
 {
   *provided = MPI_THREAD_MULTIPLE;
   return MPI_SUCCESS;
 }
 
-int PMPI_Abort(MPI_Comm, int status)
+RANKWISE_CALL(Abort, MPI_Comm, int status)
 {
   connection().abort(status, "");
 }
 
-double PMPI_Wtime()
+extern "C" double MPI_Wtime() __attribute__((weak, alias("PMPI_Wtime")));
+extern "C" double PMPI_Wtime()
 {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-int PMPI_Comm_rank(MPI_Comm comm, int* rank)
+RANKWISE_CALL(Comm_rank, MPI_Comm comm, int* rank)
 {
   *rank = of(comm).rank;
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_size(MPI_Comm comm, int* size)
+RANKWISE_CALL(Comm_size, MPI_Comm comm, int* size)
 {
   *size = static_cast<int>(of(comm).members.size());
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
+RANKWISE_CALL(Comm_split, MPI_Comm comm, int color, int key, MPI_Comm* part)
 {
   return split(comm, color, key, part, "MPI_Comm_split");
 }
 
-int PMPI_Comm_split_type(MPI_Comm comm, int, int key, MPI_Info, MPI_Comm* part)
+RANKWISE_CALL(Comm_split_type, MPI_Comm comm, int, int key, MPI_Info, MPI_Comm* part)
 {
   return split(comm, of(comm).rank, key, part, "MPI_Comm_split_type");  // each rank has a machine of its own
 }
 
-int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
+RANKWISE_CALL(Comm_dup, MPI_Comm comm, MPI_Comm* copy)
 {
   return split(comm, 0, of(comm).rank, copy, "MPI_Comm_dup");
 }
 
-int PMPI_Comm_free(MPI_Comm* comm)
+RANKWISE_CALL(Comm_free, MPI_Comm* comm)
 {
   *comm = MPI_COMM_NULL;  // requests may still refer to it
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_get_attr(MPI_Comm, int key, void* value, int* flag)
+RANKWISE_CALL(Comm_get_attr, MPI_Comm, int key, void* value, int* flag)
 {
   static int largest_tag = 1 << 30;
   *flag = key == MPI_TAG_UB ? 1 : 0;
@@ -170,13 +169,13 @@ int PMPI_Comm_get_attr(MPI_Comm, int key, void* value, int* flag)
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_group(MPI_Comm comm, MPI_Group* group)
+RANKWISE_CALL(Comm_group, MPI_Comm comm, MPI_Group* group)
 {
   *group = handle_of_group(of(comm).members);
   return MPI_SUCCESS;
 }
 
-int PMPI_Group_translate_ranks(MPI_Group from, int count, const int ranks[], MPI_Group to, int result[])
+RANKWISE_CALL(Group_translate_ranks, MPI_Group from, int count, const int ranks[], MPI_Group to, int result[])
 {
   for (int i = 0; i < count; ++i) {
     const auto found =
@@ -186,20 +185,20 @@ int PMPI_Group_translate_ranks(MPI_Group from, int count, const int ranks[], MPI
   return MPI_SUCCESS;
 }
 
-int PMPI_Group_free(MPI_Group* group)
+RANKWISE_CALL(Group_free, MPI_Group* group)
 {
   delete &ranks_of(*group);
   *group = MPI_GROUP_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Info_create(MPI_Info* info)
+RANKWISE_CALL(Info_create, MPI_Info* info)
 {
   *info = MPI_INFO_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Win_allocate_shared(MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base, MPI_Win* win)
+RANKWISE_CALL(Win_allocate_shared, MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base, MPI_Win* win)
 {
   // The only member's.
   auto* memory = new std::vector<std::byte>(static_cast<std::size_t>(bytes));
@@ -209,7 +208,7 @@ int PMPI_Win_allocate_shared(MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base
   return MPI_SUCCESS;
 }
 
-int PMPI_Win_shared_query(MPI_Win win, int, MPI_Aint* bytes, int* unit, void* base)
+RANKWISE_CALL(Win_shared_query, MPI_Win win, int, MPI_Aint* bytes, int* unit, void* base)
 {
   auto& memory = *object_of<std::vector<std::byte>>(win);
   std::byte* const data = memory.data();
@@ -219,54 +218,54 @@ int PMPI_Win_shared_query(MPI_Win win, int, MPI_Aint* bytes, int* unit, void* ba
   return MPI_SUCCESS;
 }
 
-int PMPI_Win_free(MPI_Win* win)
+RANKWISE_CALL(Win_free, MPI_Win* win)
 {
   delete object_of<std::vector<std::byte>>(*win);
   *win = MPI_WIN_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Type_size(MPI_Datatype type, int* size)
+RANKWISE_CALL(Type_size, MPI_Datatype type, int* size)
 {
   *size = static_cast<int>(size_of(type));
   return MPI_SUCCESS;
 }
 
-int PMPI_Type_contiguous(int count, MPI_Datatype type, MPI_Datatype* made)
+RANKWISE_CALL(Type_contiguous, int count, MPI_Datatype type, MPI_Datatype* made)
 {
   *made = type_of(elements(static_cast<void*>(nullptr), count, type).size());
   return MPI_SUCCESS;
 }
 
-int PMPI_Type_free(MPI_Datatype* type)
+RANKWISE_CALL(Type_free, MPI_Datatype* type)
 {
   *type = MPI_DATATYPE_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Get_processor_name(char* name, int* length)
+RANKWISE_CALL(Get_processor_name, char* name, int* length)
 {
   return put_text("judge", name, length);
 }
 
-int PMPI_Get_library_version(char* version, int* length)
+RANKWISE_CALL(Get_library_version, char* version, int* length)
 {
   return put_text("the judge's MPI", version, length);
 }
 
-int PMPI_Error_string(int code, char* text, int* length)
+RANKWISE_CALL(Error_string, int code, char* text, int* length)
 {
   return put_text(("error " + std::to_string(code)).c_str(), text, length);
 }
 
 // HDF5 wants an attribute so that MPI_Finalize() ends it, and ends without it, too.
-int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function*, MPI_Comm_delete_attr_function*, int* key, void*)
+RANKWISE_CALL(Comm_create_keyval, MPI_Comm_copy_attr_function*, MPI_Comm_delete_attr_function*, int* key, void*)
 {
   *key = 0;
   return MPI_SUCCESS;
 }
 
-int PMPI_Comm_free_keyval(int* key)
+RANKWISE_CALL(Comm_free_keyval, int* key)
 {
   *key = MPI_KEYVAL_INVALID;
   return MPI_SUCCESS;
@@ -274,7 +273,7 @@ int PMPI_Comm_free_keyval(int* key)
 
 // What there is nothing to do for: every error ends the job, and attributes are not kept.
 #define RANKWISE_NOTHING(NAME, ...) \
-  int PMPI_##NAME(__VA_ARGS__)      \
+  RANKWISE_CALL(NAME, __VA_ARGS__)  \
   {                                 \
     return MPI_SUCCESS;             \
   }
@@ -284,15 +283,3 @@ RANKWISE_NOTHING(Info_free, MPI_Info*)
 RANKWISE_NOTHING(Win_set_errhandler, MPI_Win, MPI_Errhandler)
 RANKWISE_NOTHING(Type_commit, MPI_Datatype*)
 RANKWISE_NOTHING(Comm_set_attr, MPI_Comm, int, void*)
-
-}  // extern "C"
-
-RANKWISE_ALIASES(Init_thread, Init, Initialized, Finalized)
-RANKWISE_ALIASES(Finalize, Query_thread, Abort, Wtime)
-RANKWISE_ALIASES(Comm_rank, Comm_size, Comm_split, Comm_split_type)
-RANKWISE_ALIASES(Comm_dup, Comm_free, Comm_set_errhandler, Comm_create_keyval)
-RANKWISE_ALIASES(Comm_free_keyval, Comm_set_attr, Comm_get_attr, Comm_group)
-RANKWISE_ALIASES(Group_translate_ranks, Group_free, Type_size, Info_create)
-RANKWISE_ALIASES(Info_set, Info_free, Win_allocate_shared, Win_shared_query)
-RANKWISE_ALIASES(Win_set_errhandler, Win_free, Get_processor_name, Get_library_version)
-RANKWISE_ALIASES(Error_string, Type_contiguous, Type_commit, Type_free)

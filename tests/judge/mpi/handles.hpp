@@ -57,7 +57,8 @@ MPI_Datatype type_of(std::size_t bytes);
 
 }  // namespace judge
 
-// Each call has both names of the profiling interface; a program may have the first one itself.
-#define RANKWISE_ALIAS(NAME) \
-  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
-#define RANKWISE_ALIASES(A, B, C, D) RANKWISE_ALIAS(A) RANKWISE_ALIAS(B) RANKWISE_ALIAS(C) RANKWISE_ALIAS(D)
+/// Begins the definition of a call that returns an int. Each has both names of the profiling interface; a program may have the
+/// first one itself.
+#define RANKWISE_CALL(NAME, ...)                                                           \
+  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME))); \
+  extern "C" int PMPI_##NAME(__VA_ARGS__)

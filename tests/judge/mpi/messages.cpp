@@ -32,11 +32,6 @@ void end(MPI_Request* handle, MPI_Status* status)
   delete request;
 }
 
-bool is_done(MPI_Request handle)
-{
-  return under_way(handle) == nullptr || under_way(handle)->done;
-}
-
 /// Whether there is something that can be ended.
 bool has_ended(MPI_Request handle)
 {
@@ -104,55 +99,51 @@ struct Buffered {
 
 }  // namespace
 
-#define RANKWISE_SEND(NAME)                                                                                   \
-  extern "C" int PMPI_##NAME(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)  \
+#define RANKWISE_SEND(NAME, STARTS)                                                                           \
+  RANKWISE_CALL(STARTS, const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,       \
+                MPI_Request* request)                                                                         \
+  {                                                                                                           \
+    *request = handle_of<MPI_Request>(start_send(data, count, type, to, tag, comm, "MPI_" #STARTS));          \
+    return MPI_SUCCESS;                                                                                       \
+  }                                                                                                           \
+  RANKWISE_CALL(NAME, const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)         \
   {                                                                                                           \
     MPI_Request request = handle_of<MPI_Request>(start_send(data, count, type, to, tag, comm, "MPI_" #NAME)); \
     return PMPI_Wait(&request, MPI_STATUS_IGNORE);                                                            \
   }
-RANKWISE_SEND(Send)
-RANKWISE_SEND(Ssend)
+RANKWISE_SEND(Send, Isend)
+RANKWISE_SEND(Ssend, Issend)
 
-#define RANKWISE_ISEND(NAME)                                                                                 \
-  extern "C" int PMPI_##NAME(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, \
-                             MPI_Request* request)                                                           \
-  {                                                                                                          \
-    *request = handle_of<MPI_Request>(start_send(data, count, type, to, tag, comm, "MPI_" #NAME));           \
-    return MPI_SUCCESS;                                                                                      \
-  }
-RANKWISE_ISEND(Isend)
-RANKWISE_ISEND(Issend)
-
-extern "C" {
-
-int PMPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+RANKWISE_CALL(Irecv, void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request)
 {
   *request = handle_of<MPI_Request>(start_receive(data, count, type, from, tag, comm, "MPI_Irecv"));
   return MPI_SUCCESS;
 }
 
-int PMPI_Recv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
+RANKWISE_CALL(Recv, void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
   MPI_Request request = handle_of<MPI_Request>(start_receive(data, count, type, from, tag, comm, "MPI_Recv"));
   return PMPI_Wait(&request, status);
 }
 
-int PMPI_Send_init(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-                   MPI_Request* request)
+RANKWISE_CALL(Send_init, const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request)
 {
   const auto start = [=] { return start_send(data, count, type, to, tag, comm, "MPI_Send_init"); };
   *request = handle_of<MPI_Request>(new Request{.start = start});
   return MPI_SUCCESS;
 }
 
-int PMPI_Recv_init(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+RANKWISE_CALL(Recv_init, void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request)
 {
   const auto start = [=] { return start_receive(data, count, type, from, tag, comm, "MPI_Recv_init"); };
   *request = handle_of<MPI_Request>(new Request{.start = start});
   return MPI_SUCCESS;
 }
 
-int PMPI_Start(MPI_Request* handle)
+RANKWISE_CALL(Start, MPI_Request* handle)
 {
   auto* request = *handle == MPI_REQUEST_NULL ? nullptr : object_of<Request>(*handle);
   if (request == nullptr || !request->start || request->started != nullptr)
@@ -162,27 +153,27 @@ int PMPI_Start(MPI_Request* handle)
   return MPI_SUCCESS;
 }
 
-int PMPI_Startall(int count, MPI_Request requests[])
+RANKWISE_CALL(Startall, int count, MPI_Request requests[])
 {
   for (int i = 0; i < count; ++i) PMPI_Start(&requests[i]);
   return MPI_SUCCESS;
 }
 
-int PMPI_Request_free(MPI_Request* request)
+RANKWISE_CALL(Request_free, MPI_Request* request)
 {
   if (under_way(*request) != nullptr) connection().forget(under_way(*request));
   *request = MPI_REQUEST_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Buffer_attach(void* memory, int bytes)
+RANKWISE_CALL(Buffer_attach, void* memory, int bytes)
 {
   buffered.memory = memory;
   buffered.bytes = bytes;
   return MPI_SUCCESS;
 }
 
-int PMPI_Buffer_detach(void* memory, int* bytes)
+RANKWISE_CALL(Buffer_detach, void* memory, int* bytes)
 {
   for (Request* request : std::exchange(buffered.messages, {})) wait_for(request);
   *static_cast<void**>(memory) = std::exchange(buffered.memory, nullptr);
@@ -190,7 +181,7 @@ int PMPI_Buffer_detach(void* memory, int* bytes)
   return MPI_SUCCESS;
 }
 
-int PMPI_Bsend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+RANKWISE_CALL(Bsend, const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   const std::size_t needed = elements(data, count, type).size() + MPI_BSEND_OVERHEAD;
   if (needed > static_cast<std::size_t>(buffered.bytes))
@@ -203,15 +194,15 @@ int PMPI_Bsend(const void* data, int count, MPI_Datatype type, int to, int tag, 
   return MPI_SUCCESS;
 }
 
-int PMPI_Ibsend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-                MPI_Request* request)
+RANKWISE_CALL(Ibsend, const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request)
 {
   *request = handle_of<MPI_Request>(nothing(comm));
   return PMPI_Bsend(data, count, type, to, tag, comm);
 }
 
-int PMPI_Sendrecv(const void* sent, int sent_count, MPI_Datatype sent_type, int to, int sent_tag, void* received,
-                  int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
+RANKWISE_CALL(Sendrecv, const void* sent, int sent_count, MPI_Datatype sent_type, int to, int sent_tag,
+              void* received, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
   MPI_Request receive =
       handle_of<MPI_Request>(start_receive(received, count, type, from, tag, comm, "MPI_Sendrecv"));
@@ -221,55 +212,55 @@ int PMPI_Sendrecv(const void* sent, int sent_count, MPI_Datatype sent_type, int 
   return PMPI_Wait(&send, MPI_STATUS_IGNORE);
 }
 
-int PMPI_Sendrecv_replace(void* data, int count, MPI_Datatype type, int to, int sent_tag, int from, int tag,
-                          MPI_Comm comm, MPI_Status* status)
+RANKWISE_CALL(Sendrecv_replace, void* data, int count, MPI_Datatype type, int to, int sent_tag, int from, int tag,
+              MPI_Comm comm, MPI_Status* status)
 {
   const std::span<std::byte> values = elements(data, count, type);
   const std::vector<std::byte> copy(values.begin(), values.end());
   return PMPI_Sendrecv(copy.data(), count, type, to, sent_tag, data, count, type, from, tag, comm, status);
 }
 
-int PMPI_Wait(MPI_Request* request, MPI_Status* status)
+RANKWISE_CALL(Wait, MPI_Request* request, MPI_Status* status)
 {
   if (under_way(*request) != nullptr) wait_for(under_way(*request));
   end(request, status);
   return MPI_SUCCESS;
 }
 
-int PMPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
+RANKWISE_CALL(Waitall, int count, MPI_Request requests[], MPI_Status statuses[])
 {
   for (int i = 0; i < count; ++i) PMPI_Wait(&requests[i], at(statuses, i));
   return MPI_SUCCESS;
 }
 
-int PMPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status)
+RANKWISE_CALL(Waitany, int count, MPI_Request requests[], int* index, MPI_Status* status)
 {
   int flag = 0;
   wait_for_any(count, requests, "MPI_Waitany");
   return PMPI_Testany(count, requests, index, &flag, status);
 }
 
-int PMPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
+RANKWISE_CALL(Waitsome, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
 {
   wait_for_any(count, requests, "MPI_Waitsome");
   return PMPI_Testsome(count, requests, completed, indices, statuses);
 }
 
-int PMPI_Test(MPI_Request* request, int* flag, MPI_Status* status)
+RANKWISE_CALL(Test, MPI_Request* request, int* flag, MPI_Status* status)
 {
   return PMPI_Testall(1, request, flag, status);
 }
 
-int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[])
+RANKWISE_CALL(Testall, int count, MPI_Request requests[], int* flag, MPI_Status statuses[])
 {
   const std::lock_guard lock(connection().mutex());
-  const std::span<MPI_Request> all(requests, static_cast<std::size_t>(count));
-  *flag = connection().found(std::all_of(all.begin(), all.end(), is_done)) ? 1 : 0;
+  const auto done = [](MPI_Request r) { return under_way(r) == nullptr || has_ended(r); };
+  *flag = connection().found(std::all_of(requests, requests + count, done)) ? 1 : 0;
   for (int i = 0; i < count && *flag != 0; ++i) end(&requests[i], at(statuses, i));
   return MPI_SUCCESS;
 }
 
-int PMPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status)
+RANKWISE_CALL(Testany, int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
   MPI_Request none = MPI_REQUEST_NULL;
@@ -281,28 +272,27 @@ int PMPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_S
   return MPI_SUCCESS;
 }
 
-int PMPI_Testsome(int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
+RANKWISE_CALL(Testsome, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status statuses[])
 {
   const std::lock_guard lock(connection().mutex());
-  const bool any = std::any_of(requests, requests + count, under_way);
   *completed = 0;
   for (int i = 0; i < count; ++i) {
     if (!has_ended(requests[i])) continue;
     end(&requests[i], at(statuses, *completed));
     indices[(*completed)++] = i;
   }
-  if (!any) *completed = MPI_UNDEFINED;
+  if (*completed == 0 && std::none_of(requests, requests + count, under_way)) *completed = MPI_UNDEFINED;
   connection().found(*completed != 0);
   return MPI_SUCCESS;
 }
 
-int PMPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
+RANKWISE_CALL(Probe, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
   fill_envelope(status, *wait_for_message(from, tag, comm, false, "MPI_Probe"), comm);
   return MPI_SUCCESS;
 }
 
-int PMPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status)
+RANKWISE_CALL(Iprobe, int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
   const Message* found = connection().find(of(comm), from, tag, false);
@@ -311,7 +301,7 @@ int PMPI_Iprobe(int from, int tag, MPI_Comm comm, int* flag, MPI_Status* status)
   return MPI_SUCCESS;
 }
 
-int PMPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status)
+RANKWISE_CALL(Mprobe, int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status)
 {
   Message* found = wait_for_message(from, tag, comm, true, "MPI_Mprobe");
   fill_envelope(status, *found, comm);
@@ -319,7 +309,7 @@ int PMPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Stat
   return MPI_SUCCESS;
 }
 
-int PMPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status)
+RANKWISE_CALL(Improbe, int from, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status)
 {
   const std::lock_guard lock(connection().mutex());
   Message* found = connection().find(of(comm), from, tag, true);
@@ -329,34 +319,23 @@ int PMPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* messa
   return MPI_SUCCESS;
 }
 
-int PMPI_Imrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Request* request)
+RANKWISE_CALL(Imrecv, void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Request* request)
 {
   *request = handle_of<MPI_Request>(connection().take(object_of<Message>(*message), elements(data, count, type)));
   *message = MPI_MESSAGE_NULL;
   return MPI_SUCCESS;
 }
 
-int PMPI_Mrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Status* status)
+RANKWISE_CALL(Mrecv, void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Status* status)
 {
   MPI_Request request = MPI_REQUEST_NULL;
   PMPI_Imrecv(data, count, type, message, &request);
   return PMPI_Wait(&request, status);
 }
 
-int PMPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count)
+RANKWISE_CALL(Get_count, const MPI_Status* status, MPI_Datatype type, int* count)
 {
   const std::size_t bytes = bytes_of(*status), size = size_of(type);
   *count = size == 0 ? 0 : bytes % size == 0 ? static_cast<int>(bytes / size) : MPI_UNDEFINED;
   return MPI_SUCCESS;
 }
-
-}  // extern "C"
-
-RANKWISE_ALIASES(Send, Ssend, Isend, Issend)
-RANKWISE_ALIASES(Irecv, Recv, Sendrecv, Sendrecv_replace)
-RANKWISE_ALIASES(Wait, Waitall, Waitany, Waitsome)
-RANKWISE_ALIASES(Test, Testall, Testany, Testsome)
-RANKWISE_ALIASES(Probe, Iprobe, Mprobe, Improbe)
-RANKWISE_ALIASES(Mrecv, Get_count, Bsend, Ibsend)
-RANKWISE_ALIASES(Send_init, Recv_init, Start, Startall)
-RANKWISE_ALIASES(Request_free, Imrecv, Buffer_attach, Buffer_detach)
