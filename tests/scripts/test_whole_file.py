@@ -17,7 +17,7 @@ WRITES = re.compile(r"\.write_text\(|\.write_bytes\(|open\(.*[\"'][wxa]\+?b?\+?[
 # They write files in a folder that is the run's own, which nobody keeps; bench_tables adds lines to a file.
 IN_OWN_FOLDER = ("scripts/site/", *(f"scripts/course/{name}.py" for name in (
     "workshop", "exercise_tree", "planted", "runner", "sandbox_walls", "judge", "similarity", "located", "grade_one", "grade_all",
-    "questions")),
+    "questions", "prebuilt")),
     *(f"scripts/bench/{name}.py" for name in ("bench", "bench_tables", "llmc_speed", "torch_ranks", "torch_training")),
     "scripts/plot/plot_offload.py", "scripts/compare_with_pytorch.py", "scripts/golden_states.py", "scripts/whole_file.py")
 ANOTHER_USER = 12345

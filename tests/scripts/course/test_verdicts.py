@@ -65,7 +65,7 @@ class Counted(unittest.TestCase):
 
     def test_barriers_that_are_moved_or_carry_data(self):
         judged = types.SimpleNamespace(**{**vars(JUDGED), "fields": (), "traffic": "sums", "steps": lambda ranks: 2})
-        cases = [types.SimpleNamespace(text="a case", options=None, ranks=3)] * 2
+        cases = [types.SimpleNamespace(text="a case", options=None, ranks=3, hides=False)] * 2
 
         def run(steps, given=0):
             outcome = Outcome(steps=steps, collectives=collections.Counter(MPI_Barrier=len(steps) - 1), given=collections.Counter(MPI_Barrier=given))
