@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # .ci/commit_messages: a subject of one idea passes; one that is long, joined or empty is named. Files and commits are read alike.
 set -euo pipefail
-check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.ci/commit_messages
+check=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.ci/commit_messages
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
