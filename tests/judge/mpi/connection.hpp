@@ -70,8 +70,8 @@ struct Request {
   std::span<const std::byte> sent{};           ///< of a send
   std::size_t hash = 0;                        ///< of what is sent, at the start
   std::function<void(const std::vector<std::vector<std::byte>>&)>
-      finish{};                                         ///< of a collective, with the data of all
-  std::string what{};                                   ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
+      finish{};        ///< of a collective, with the data of all
+  std::string what{};  ///< for people, what is waited for: "a message of rank 2 (MPI_Recv, tag 0)"
   std::thread::id thread = std::this_thread::get_id();  ///< that has started it
   bool hidden = false;                                  ///< of a send: another thread has computed meanwhile
   std::function<Request*()> start{};                    ///< of a persistent request: starts what it stands for
