@@ -32,7 +32,7 @@ FileRequest request_of(const std::string& path)
 /// What is found in a text that comes in blocks, and that its reader may not expect.
 struct Findings {
   std::int64_t bytes = 0, zeros = 0, first_zero = 0, not_utf8 = 0, marks = 0, line_feeds = 0, returns = 0,
-               returns_before_feeds = 0, ends_of_text = 0;
+               returns_before_feeds = 0, ends_of_text = 0, odd_blanks = 0, separators = 0;
   std::string waiting{};  // the end of what has come: it is judged together with what follows
 
   void add(std::string_view block)
@@ -47,6 +47,9 @@ struct Findings {
       line_feeds += rest[0] == '\n';
       returns += rest[0] == '\r';
       returns_before_feeds += rest[0] == '\r' && rest[1] == '\n';
+      for (const std::string_view blank : {"\n\u00A0\n", "\n\u200B\n", "\n\u3000\n", "\n\f\n"})
+        odd_blanks += rest.starts_with(blank);
+      separators += rest.starts_with("\u2028") || rest.starts_with("\u0085");
       ends_of_text += rest[0] == '<' && rest.starts_with(end_of_text);
       rest.remove_prefix(taken);
       bytes += static_cast<std::int64_t>(taken);
@@ -75,6 +78,11 @@ struct Findings {
       note(returns,
            "lines end with CR alone, as on old Macs, and no line feed is in the text. For LF: "
            "tr '\\r' '\\n' < FILE > TEXT.txt");
+    note(odd_blanks,
+         "lines hold nothing but a blank that is no space (U+00A0, U+200B, U+3000 or a form feed), so they are not "
+         "empty, "
+         "and end no conversation");
+    note(separators, "characters separate lines (U+2028 or U+0085) and are no line feeds, so they end no line");
     note(ends_of_text, "times <|endoftext|> occurs, which is read as 13 characters, not as one token");
     return all;
   }

@@ -34,9 +34,8 @@ int edit_distance(std::string_view a, std::string_view b)
       }
       const int replaced = distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       int best = std::min({replaced, distance[i - 1][j] + 1, distance[i][j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         best = std::min(best, distance[i - 2][j - 2] + 1);
-      }
       distance[i][j] = best;
     }
   }

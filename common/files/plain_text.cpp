@@ -31,7 +31,7 @@ struct OtherKind {
   std::string_view command;  // what makes text of it
 };
 
-constexpr std::array<OtherKind, 14> other_kinds{{
+constexpr std::array<OtherKind, 15> other_kinds{{
     // Before UTF-16, whose mark it begins with.
     {"\xFF\xFE\0\0"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
     {"\0\0\xFE\xFF"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
@@ -46,6 +46,7 @@ constexpr std::array<OtherKind, 14> other_kinds{{
     {"\x28\xB5\x2F\xFD"sv, "zstd", "unzstd < FILE > TEXT.txt"},
     {"PK\x03\x04"sv, "a zip archive", "unzip -p FILE > TEXT.txt"},
     {"%PDF-"sv, "PDF", "pdftotext FILE TEXT.txt"},
+    {"version https://git-lfs"sv, "a pointer of Git LFS, in place of the file", "git lfs pull"},
     {"\x89RANKWISE"sv, "a token file or another file of Rankwise's own", ""},
     {"\x89HDF\r\n\x1A\n"sv, "HDF5", ""},
 }};

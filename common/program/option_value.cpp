@@ -35,9 +35,8 @@ std::string read(const std::string& text, T& value)
   const char* const text_end = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), text_end, value);
   if (error == std::errc{} && end == text_end) return "";
-  if (error == std::errc::result_out_of_range && end == text_end) {
+  if (error == std::errc::result_out_of_range && end == text_end)
     return fmt::format("a whole number from {} to {}", Limits::min(), Limits::max());
-  }
   return Limits::min() == 0 ? "a whole number, 0 or more" : "a whole number";
 }
 

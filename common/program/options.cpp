@@ -182,21 +182,21 @@ void OptionTable::read_config_file(const std::string& path)
     const std::string where = fmt::format("in {}, line {}", path, number);
     const std::string_view content = trimmed(line);
     if (content.empty() || content.starts_with('#')) continue;
+    if (content.find('\0') != std::string_view::npos || content.find("\\u0000") != std::string_view::npos)
+      throw UserError(fmt::format("a zero byte {}.", where), "No option takes one; --prompt-file reads any text.");
     const std::size_t equals = content.find('=');
-    if (equals == std::string_view::npos) {
+    if (equals == std::string_view::npos)
       throw UserError(fmt::format("\"{}\" {} is not an option.", content, where),
                       "Each line has the form name = value.");
-    }
     std::string name(trimmed(content.substr(0, equals)));
     if (name.starts_with("--")) name.erase(0, 2);
     const std::string_view value = trimmed(content.substr(equals + 1));
     const auto entry =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
     if (entry == entries_.end()) refuse_unknown(name, fmt::format("{} {}", name, where));
-    if (std::find(seen.begin(), seen.end(), name) != seen.end() || name == "config") {
+    if (std::find(seen.begin(), seen.end(), name) != seen.end() || name == "config")
       throw UserError(fmt::format("{} {} is not allowed there.", name, where),
                       "A configuration file sets each option at most once, and names no other file.");
-    }
     seen.push_back(name);
     if ("\u2018" <= value && value < "\u2020")
       throw UserError(fmt::format("{} {} begins with a curly quote: {}", name, where, value),
@@ -215,12 +215,11 @@ void OptionTable::set(Entry& entry, const std::string& text, const std::string& 
   const std::string expected = entry.assign(text);
   entry.given = true;
   if (expected.empty()) return;
-  if (entry.choices.empty()) {
+  if (entry.choices.empty())
     throw UserError(fmt::format("{} is not {}.", asked, expected),
                     entry.kind == "QUANTITY"
                         ? "Write a number and its unit, as 80 GB or 5 us."
                         : fmt::format("Write it as --{}={} (the default).", entry.name, entry.default_text));
-  }
   const std::string near = nearest(text, entry.choices);
   throw UserError(fmt::format("{} is not one of its choices.", asked),
                   (near.empty() ? "" : fmt::format("Did you mean {}? ", near)) +

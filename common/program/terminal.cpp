@@ -85,7 +85,8 @@ bool on_terminal(int descriptor)
 
 bool on_drawing_terminal(int descriptor)
 {
-  return variable("TERM") != "dumb" && on_terminal(descriptor);
+  const std::string_view term = variable("TERM");
+  return !term.empty() && term != "dumb" && term != "unknown" && on_terminal(descriptor);
 }
 
 bool wants_colour()

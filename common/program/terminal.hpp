@@ -14,7 +14,7 @@ namespace rankwise {
 /// other machines it cannot.
 bool on_terminal(int descriptor);
 
-/// Whether a descriptor reaches a terminal that understands escape sequences: TERM is not "dumb".
+/// Whether a descriptor reaches a terminal that understands escape sequences: TERM names one, and not "dumb".
 bool on_drawing_terminal(int descriptor);
 
 /// Width of the terminal that a descriptor reaches: 0 if there is none, 80 if the terminal does not say.

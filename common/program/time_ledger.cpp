@@ -65,9 +65,7 @@ TimeLedger::Span::~Span()
     break;
   }
   const std::string_view name(name_.data(), name_length_);
-  if (std::uncaught_exceptions() > exceptions_ && failed.empty()) {
-    failed = text();
-  }
+  if (std::uncaught_exceptions() > exceptions_ && failed.empty()) failed = text();
   const std::scoped_lock lock(ledger_.mutex_);
   std::erase(ledger_.open_, this);
   ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration.wall_ns - inside_ns_;

@@ -134,12 +134,14 @@ class Step:
 
     def memory_of(self, rank):
         """Bytes by category when the step begins, and the changes: [time, category, bytes more or less]."""
-        held, changes = {}, []
+        held, changes, last = {}, [], None
         for event in self.events_of(rank, "C"):
             now = event["args"]
             if event["ts"] < self.own[rank]["ts"]:
                 held = last = now
             elif self.in_step(event):
+                if last is None:
+                    raise NotThere(f"the trace does not say what memory rank {rank} has before its step")
                 changes += [[self.times(event)[0], category, now[category] - last[category]]
                             for category in now if now[category] != last[category]]
                 last = now

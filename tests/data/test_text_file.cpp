@@ -110,6 +110,7 @@ TEST_CASE("measure_text: refuses what looks like another kind of file, and says 
       {"\x1F\x8B\x08", "gunzip"},
       {"\x28\xB5\x2F\xFD$", "unzstd"},
       {"PK\x03\x04", "unzip"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"},
       {"\x89RANKWISE\r\n\x1A\n", "a token file"},
       {"text" + std::string(9, '\0'), "9 zero bytes, the first after 4 others"},
       {"late" + std::string(1 << 21, ' ') + std::string(1, '\0'),
@@ -135,6 +136,10 @@ TEST_CASE("measure_text: notes what a user may not expect, also where blocks mee
   CHECK_THAT(notes("a\r\nb\r\n"), Contains("2 lines end with CR LF") && !Contains("CR alone"));
   CHECK_THAT(notes("a\rb\rc"), Contains("2 lines end with CR alone") && Contains("tr '\\r' '\\n'"));
   CHECK(notes("a\rb\n").empty());
+  for (const std::string blank : {"\u00A0", "\u200B", "\u3000", "\f"})
+    CHECK_THAT(notes("one\n" + blank + "\ntwo\n" + blank + blank + "\n"),
+               Contains("1 lines hold nothing but a blank that is no space"));
+  CHECK_THAT(notes("one\u2028two\u0085"), Contains("2 characters separate lines (U+2028 or U+0085)"));
   CHECK_THAT(notes("\uFEFFone\uFEFFtwo\uFEFF"), Contains("2 byte-order marks"));
   for (std::size_t before = (1 << 20) - 14; before <= 1 << 20; ++before)
     CHECK_THAT(notes(std::string(before, '-') + "<|endoftext|>\r\n"),

@@ -156,7 +156,8 @@ class Screen(Frame):
 
     def test_a_dumb_terminal_gets_text_alone(self):
         run = [os.path.join(BUILD, "lessons/03_ddp"), *self.fast, "--steps=3"]
-        self.assertNotIn("\033", self.shown(*run, to_terminal=True, TERM="dumb")[0])
+        for terminal in ("dumb", "", "unknown"):
+            self.assertNotIn("\033", self.shown(*run, to_terminal=True, TERM=terminal)[0], terminal)
 
 
 class Stopping(Frame):

@@ -204,6 +204,8 @@ class Program(unittest.TestCase):
         self.refuse("report.json cannot be read", "no JSON")
         self.refuse("one rank only", REPORT, {"traceEvents": of_one})
         self.refuse("no messages", REPORT, {"traceEvents": older})
+        self.refuse("does not say what memory rank 0 has before its step",
+                    REPORT, {"traceEvents": [event for event in TRACE["traceEvents"] if event["ph"] != "C" or event["ts"] > 100]})
         self.refuse("never arrives", REPORT, {"traceEvents": lost})
         self.refuse("not a report and a trace", {}, TRACE)
         self.refuse("not a report and a trace", REPORT, [])
