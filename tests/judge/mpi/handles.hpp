@@ -52,7 +52,7 @@ std::span<const std::byte> elements(const void* data, int count, MPI_Datatype ty
 /// Replaces @p sum by `sum op more`, element by element.
 void reduce(std::span<std::byte> sum, std::span<const std::byte> more, MPI_Datatype type, MPI_Op op);
 
-/// A type of so many bytes, which stand one after the other.
+/// A type whose elements have this number of bytes, one after the other.
 MPI_Datatype type_of(std::size_t bytes);
 
 }  // namespace judge
