@@ -66,8 +66,8 @@ struct Findings {
       if (count > 0) all += fmt::format("note: {} {}.\n", group_digits(count), what);
     };
     note(not_utf8,
-         "bytes are not UTF-8. Which coding they are in, the file does not say: iconv -f CODING -t UTF-8 FILE > "
-         "TEXT.txt, "
+         "bytes are not UTF-8. Which coding they are in, the file does not say: "
+         "iconv -f CODING -t UTF-8 FILE > TEXT.txt, "
          "where CODING may be LATIN1, WINDOWS-1252, WINDOWS-1251, SHIFT-JIS or one of iconv -l");
     note(marks,
          "byte-order marks (U+FEFF) stand within the text, as where files were joined. To remove them: "
@@ -79,9 +79,8 @@ struct Findings {
            "lines end with CR alone, as on old Macs, and no line feed is in the text. For LF: "
            "tr '\\r' '\\n' < FILE > TEXT.txt");
     note(odd_blanks,
-         "lines hold nothing but a blank that is no space (U+00A0, U+200B, U+3000 or a form feed), so they are not "
-         "empty, "
-         "and end no conversation");
+         "lines hold nothing but a blank that is no space (U+00A0, U+200B, U+3000 or a form feed), "
+         "so they are not empty, and end no conversation");
     note(separators, "characters separate lines (U+2028 or U+0085) and are no line feeds, so they end no line");
     note(ends_of_text, "times <|endoftext|> occurs, which is read as 13 characters, not as one token");
     return all;

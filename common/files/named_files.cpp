@@ -43,10 +43,9 @@ void check_writable(const NamedFile& file)
   if (bytes > most || temporary_name(file.path).size() >= PATH_MAX)
     throw UserError(fmt::format("{}: its name is too long.", asked),
                     fmt::format("A name may have {} bytes there, and a whole path {}.", most, PATH_MAX - 1));
-  struct statx old {};
-  if (statx(AT_FDCWD, file.path.c_str(), 0, STATX_MODE, &old) == 0 &&
-      ((old.stx_mode & 0222) == 0 || (old.stx_attributes & (STATX_ATTR_APPEND | STATX_ATTR_IMMUTABLE)) != 0 ||
-       access(file.path.c_str(), W_OK) != 0))
+  struct stat old {};
+  if (stat(file.path.c_str(), &old) == 0 &&
+      ((old.st_mode & 0222) == 0 || (!Descriptor(file.path, O_WRONLY).good() && errno != ETXTBSY)))
     throw UserError(fmt::format("{}: it is write-protected.", asked),
                     "Name another file, or allow it first, with chmod u+w or chattr -ai.");
 }

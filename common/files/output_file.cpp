@@ -16,9 +16,11 @@
 #include <xxhash.h>
 
 #include <fmt/format.h>
-#include <linux/limits.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <linux/limits.h>
 #include <sys/xattr.h>
+#endif
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
@@ -162,8 +164,9 @@ void set_job_number(std::uint64_t number)
 namespace {
 
 /// Gives the open file the access list and the users' attributes of @p path. @return  whether it has them; errno says why not.
-bool copy_attributes(const Descriptor& file, const std::string& path)
+bool copy_attributes([[maybe_unused]] const Descriptor& file, [[maybe_unused]] const std::string& path)
 {
+#ifdef __linux__
   std::string names(XATTR_LIST_MAX, '\0'), value(XATTR_SIZE_MAX, '\0');
   const ssize_t length = listxattr(path.c_str(), names.data(), names.size());
   if (length < 0) return errno == ENOTSUP;
@@ -174,6 +177,7 @@ bool copy_attributes(const Descriptor& file, const std::string& path)
     if (size < 0 || fsetxattr(file.id(), name.c_str(), value.data(), static_cast<std::size_t>(size), 0) != 0)
       return false;
   }
+#endif
   return true;
 }
 

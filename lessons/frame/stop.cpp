@@ -24,18 +24,26 @@ struct Request {
   int number;
   const char* name;
 };
-constexpr Request named_requests[] = {{SIGTERM, "SIGTERM"},    {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},
-                                      {SIGQUIT, "SIGQUIT"},    {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
-                                      {SIGALRM, "SIGALRM"},    {SIGXCPU, "SIGXCPU"}, {SIGVTALRM, "SIGVTALRM"},
-                                      {SIGPROF, "SIGPROF"},    {SIGIO, "SIGIO"},     {SIGPWR, "SIGPWR"},
-                                      {SIGSTKFLT, "SIGSTKFLT"}};
+constexpr Request named_requests[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},       {SIGHUP, "SIGHUP"},
+                                      {SIGQUIT, "SIGQUIT"}, {SIGUSR1, "SIGUSR1"},     {SIGUSR2, "SIGUSR2"},
+                                      {SIGALRM, "SIGALRM"}, {SIGXCPU, "SIGXCPU"},     {SIGVTALRM, "SIGVTALRM"},
+#ifdef __linux__
+                                      {SIGPWR, "SIGPWR"},   {SIGSTKFLT, "SIGSTKFLT"},
+#endif
+                                      {SIGPROF, "SIGPROF"}, {SIGIO, "SIGIO"}};
+
+#ifdef SIGRTMIN
+const int first_real_time = SIGRTMIN, last_real_time = SIGRTMAX;
+#else  // macOS has none
+const int first_real_time = NSIG, last_real_time = NSIG - 1;
+#endif
 
 /// Numbers of the signals that ask to stop: those that have a name above, and all real-time signals.
 std::vector<int> find_requests()
 {
   std::vector<int> numbers;
   for (const Request& request : named_requests) numbers.push_back(request.number);
-  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) numbers.push_back(number);
+  for (int number = first_real_time; number <= last_real_time; ++number) numbers.push_back(number);
   return numbers;
 }
 const std::vector<int> requests = find_requests();
@@ -73,10 +81,10 @@ void handle(int signal)
 /// all real-time signals share the first.
 int agreed_signal(int noted)
 {
-  const unsigned own = noted == 0 ? 0 : 1U << (noted < SIGRTMIN ? noted : 0);
+  const unsigned own = noted == 0 ? 0 : 1U << (noted < first_real_time ? noted : 0);
   const unsigned all = ~agree_on(~own);
   const int first = std::countr_zero(all);
-  return all == 0 ? 0 : first == 0 ? SIGRTMIN : first;
+  return all == 0 ? 0 : first == 0 ? first_real_time : first;
 }
 
 /// Leaves the signals to the first thread, and gives it a stack for the handler. A matrix product of a library may
@@ -136,7 +144,7 @@ std::string name_of_signal(int signal)
 {
   for (const auto& [number, name] : named_requests)
     if (number == signal) return name;
-  return fmt::format("SIGRTMIN+{}", signal - SIGRTMIN);
+  return fmt::format("SIGRTMIN+{}", signal - first_real_time);
 }
 
 }  // namespace rankwise

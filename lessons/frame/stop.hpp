@@ -8,8 +8,8 @@
 /// @file
 /// Requests to stop a run between two steps: SIGTERM from a scheduler, SIGINT and SIGQUIT from the keyboard, SIGHUP from a terminal
 /// that is closed, SIGXCPU and SIGALRM when a time is used up, and SIGUSR1 and SIGUSR2, which a launcher forwards to all ranks without
-/// ending them: `kill -USR1` with the process id of mpirun. So does every other signal that would end the process, unless it tells
-/// of a fault of the program or of a write.
+/// ending them: `kill -USR1` with the process id of mpirun. Every other signal that would end the process asks to stop too, except
+/// those that report a fault or a failed write.
 
 namespace rankwise {
 
