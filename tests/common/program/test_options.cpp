@@ -313,7 +313,7 @@ TEST_CASE("OptionTable: a bad configuration file is refused by name and line")
   for (const char* value : {"\u201Cowls\u201D", "\u201Eowls\u201C", "\u2019owls\u2019"})
     CHECK_THAT(with_file(fmt::format("report = {}\n", value)),
                Contains("curly quote") && Contains("straight ones"));
-  for (const std::string content :
+  for (const std::string& content :
        {std::string("steps=3\nreport = a\0b", 20), std::string("\nreport = \"a\\u0000b\"")})
     CHECK_THAT(with_file(content), Contains("a zero byte in ") && Contains("line 2") && Contains("--prompt-file"));
   CHECK_THAT(with_file("[training]\n"), Contains("\"[training]\" in ") && Contains("name = value"));
