@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks the plan of the house:  scripts/check_tree.sh [FOLDER]
 #
-#   - includes point one way: lessons -> their frame -> gpt2 -> data -> common; inside common
+#   - includes point one way: a lesson -> lessons/parallel -> lessons/frame -> gpt2 -> data -> common; inside common
 #     collectives -> messages -> program -> files -> memory -> base
+#   - no source file is included
 #   - code for GPUs is reached through common/cuda/devices.hpp, except by the kernels for GPUs
-#   - no program of a lesson is included
 #   - lessons send messages through a transport, except lesson 00, which is about MPI itself
 #   - gpt2 and data know neither MPI nor ranks, but for the programs of theirs; common and data know no transformer; lessons
 #     do not know how exact sums are made
@@ -28,6 +28,8 @@ finding() { echo "$1"; findings=$((findings + 1)); }
 # The lines of files as FILE:NUMBER:LINE, without comments; and without the texts between quotation marks too.
 code() { grep -Hn '' "$@" | sed 's://.*::'; }
 names() { code "$@" | sed 's:"[^"]*":"":g'; }
+# And the code of a lesson's files without what they include of its own folder.
+of_others() { code "$@" | grep -v "#include \"$folder"; }
 
 # forbid code|names PATTERN WHY FILE...: reports each line in which the extended regular expression occurs.
 forbid() {
@@ -67,7 +69,11 @@ forbid code "${include}common/collectives/" "GPUs know no collectives" common/cu
 forbid code "${include}(common|gpt2/kernels)/cuda/([^d]|d[^e]|de[^v])" "GPUs are reached through common/cuda/devices.hpp" \
   "${not_for_gpus[@]}"
 forbid code "${include}tests/" "lessons include no tests" "${lessons[@]}"
-forbid code "${include}lessons/[0-9]" "the frame includes no lesson" lessons/frame/*.[ch]pp
+forbid code "${include}lessons/([0-9]|parallel)" "the frame includes no lesson, and nothing of lessons/parallel" lessons/frame/**/*.[ch]pp
+forbid code "${include}lessons/[0-9]" "lessons/parallel includes no lesson" lessons/parallel/**/*.[ch]pp
+for folder in lessons/[0-9][0-9]_*/; do
+  forbid of_others "${include}lessons/[0-9]" "a lesson includes no lesson" "$folder"*.[ch]pp
+done
 forbid code "$include.*\.cpp\"" "a source file is not included" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code '#include "[^/"]*"' "includes are written from the root" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 
@@ -88,14 +94,14 @@ forbid names '\b(f?puts|fwrite|v?f?printf|fmt::print|std::(cout|cerr|clog))\b' "
 forbid names '\bdraw_text\(' "only what draws on the terminal sends control characters to it" "${no_drawing[@]}"
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
 forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
-forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp
+forbid code 'exact' "lessons do not know how sums are made exact" lessons/{[0-9]*,parallel}/**/*.[ch]pp
 
 by_transport=()
 for file in "${lessons[@]}"; do [[ $file == lessons/00_mpi/* ]] || by_transport+=("$file"); done
 forbid names '\bMPI_I?[bsr]?(send|m?recv)\w*' "only lesson 00 sends messages by MPI itself; others use a Transport" "${by_transport[@]}"
 
-sharding=(lessons/03_ddp/buckets.[ch]pp lessons/04_zero1/{bucket_shards,sharded_adamw,sharded_norm,step_plan}.[ch]pp
-  lessons/05_zero2/{bucket_gradients,shard_sums}.[ch]pp lessons/06_zero3/{fsdp_units,sharded_parameters}.[ch]pp)
+sharding=(lessons/parallel/zero/{buckets,bucket_shards,sharded_adamw,sharded_norm,step_plan,bucket_gradients,shard_sums}.[ch]pp
+  lessons/parallel/zero/{fsdp_units,sharded_parameters}.[ch]pp)
 pieces='(token|position)_?embedding|\bembedding|attention|\bhead|\bmlp|gelu|logits|\bbert|\bgpt2\b|(branch|model)_?tensors|activations\b'
 forbid names "$pieces" "sharding does not know the model" "${sharding[@]}"
 

@@ -34,14 +34,6 @@ struct MpiOptions {
   bool shows(const std::string& part) const { return show == part || (show == "all" && part != "hang"); }
 };
 
-/// Rejects vectors and ranks that no program of collectives can have.
-/// @param count    elements of a vector, at most @p most.
-/// @param root     a rank of the job,
-/// @param ranks    which has this number of ranks.
-/// @param repeats  timed calls.
-/// @throws UserError  for the first that is out of range.
-void check_vectors(std::int64_t count, std::int64_t most, int root, int ranks, int repeats);
-
 /// Refuses invalid options before anything is sent.
 /// @throws UserError  for the first of them.
 void check_options(const MpiOptions& options, const Session& session);

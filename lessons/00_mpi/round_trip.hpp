@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "lessons/00_mpi/fit.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 
 /// @file
 /// Ping-pong: the time of a message to another rank and back.

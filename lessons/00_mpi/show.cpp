@@ -11,9 +11,9 @@
 #include "common/base/text.hpp"
 #include "lessons/00_mpi/deadlock.hpp"
 #include "lessons/00_mpi/eager.hpp"
-#include "lessons/00_mpi/fit.hpp"
 #include "lessons/00_mpi/ranks.hpp"
 #include "lessons/00_mpi/round_trip.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 
 namespace rankwise {
 

@@ -6,9 +6,9 @@
 #include "common/collectives/cost.hpp"
 #include "common/collectives/pairwise.hpp"
 #include "common/messages/job_report.hpp"
-#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "lessons/02_collectives/textbook_ring.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 
 namespace rankwise {
 

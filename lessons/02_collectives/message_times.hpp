@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/messages/group.hpp"
-#include "lessons/00_mpi/fit.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 
 /// @file
 /// Times of messages over the transport of a group.

@@ -8,8 +8,8 @@
 #include "common/cuda/devices.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/program/placement.hpp"
-#include "lessons/00_mpi/options.hpp"
 #include "lessons/02_collectives/measure.hpp"
+#include "lessons/frame/vector_options.hpp"
 
 namespace rankwise {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/program/report.hpp"
-#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 
 /// @file
 /// The lesson's report: printed tables, checks, and entries of the JSON document.

@@ -29,9 +29,9 @@
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/costs.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/ddp_costs.hpp"
 
 namespace rankwise {
 

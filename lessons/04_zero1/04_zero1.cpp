@@ -26,12 +26,12 @@
 #include "common/collectives/collectives.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/costs.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
+#include "lessons/parallel/zero/zero1_costs.hpp"
 
 namespace rankwise {
 

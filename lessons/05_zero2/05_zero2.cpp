@@ -27,14 +27,14 @@
 #include "common/collectives/collectives.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/costs.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/zero/bucket_gradients.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 
 namespace rankwise {
 

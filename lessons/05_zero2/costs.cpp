@@ -1,10 +1,10 @@
 #include "lessons/05_zero2/costs.hpp"
 
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/parallel/zero/bucket_gradients.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
 
 namespace rankwise {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/05_zero2/options.hpp"
 #include "lessons/frame/costs.hpp"
+#include "lessons/parallel/zero/step_plan.hpp"
 
 /// @file
 /// Memory and traffic of the lesson, computed from the sizes alone.

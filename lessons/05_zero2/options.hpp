@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lessons/03_ddp/options.hpp"
+#include "lessons/parallel/zero/ddp_options.hpp"
 
 /// @file
 /// The options of lesson 05.

@@ -32,14 +32,14 @@
 #include "common/collectives/collectives.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
-#include "lessons/07_offload/capacity.hpp"
-#include "lessons/07_offload/costs.hpp"
-#include "lessons/07_offload/offload_report.hpp"
-#include "lessons/07_offload/offloaded_parameters.hpp"
-#include "lessons/07_offload/tiered_adamw.hpp"
-#include "lessons/07_offload/tiered_sums.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/offload/capacity.hpp"
+#include "lessons/parallel/offload/offload_costs.hpp"
+#include "lessons/parallel/offload/offload_report.hpp"
+#include "lessons/parallel/offload/offloaded_parameters.hpp"
+#include "lessons/parallel/offload/tiered_adamw.hpp"
+#include "lessons/parallel/offload/tiered_sums.hpp"
+#include "lessons/parallel/zero/bucket_gradients.hpp"
 
 namespace rankwise {
 

@@ -33,13 +33,13 @@
 #include "common/messages/mesh.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/08_tensor_parallel/costs.hpp"
-#include "lessons/08_tensor_parallel/row_gradients.hpp"
-#include "lessons/08_tensor_parallel/split.hpp"
-#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
-#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
+#include "lessons/parallel/tensor/split.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
+#include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 
 namespace rankwise {
 

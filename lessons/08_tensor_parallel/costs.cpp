@@ -4,8 +4,8 @@
 
 #include "common/cuda/devices.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/parallel/tensor/split_plan.hpp"
 
 namespace rankwise {
 

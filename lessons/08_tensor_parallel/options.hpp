@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "common/messages/mesh.hpp"
-#include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/frame/options.hpp"
+#include "lessons/parallel/tensor/split.hpp"
 
 /// @file
 /// The options of lesson 08, and a rank's coordinates.

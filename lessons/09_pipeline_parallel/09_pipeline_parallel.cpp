@@ -24,14 +24,14 @@
 
 #include <fmt/format.h>
 
-#include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
-#include "lessons/09_pipeline_parallel/costs.hpp"
-#include "lessons/09_pipeline_parallel/pipeline.hpp"
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
-#include "lessons/09_pipeline_parallel/text_pipeline.hpp"
-#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/pipeline/pipeline.hpp"
+#include "lessons/parallel/pipeline/pipeline_costs.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/pipeline/text_pipeline.hpp"
+#include "lessons/parallel/pipeline/tied_embedding.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 
 namespace rankwise {
 

@@ -26,15 +26,15 @@
 
 #include <fmt/format.h>
 
-#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
-#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
-#include "lessons/10_3d_parallel/costs.hpp"
-#include "lessons/10_3d_parallel/divided_layers.hpp"
-#include "lessons/10_3d_parallel/mesh_forecast.hpp"
-#include "lessons/10_3d_parallel/mesh_traffic.hpp"
-#include "lessons/10_3d_parallel/text_on_mesh.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/mesh/divided_layers.hpp"
+#include "lessons/parallel/mesh/mesh_costs.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
+#include "lessons/parallel/mesh/mesh_traffic.hpp"
+#include "lessons/parallel/mesh/text_on_mesh.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/pipeline/tied_embedding.hpp"
+#include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 
 namespace rankwise {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "gpt2/smaller_run.hpp"
-#include "lessons/09_pipeline_parallel/costs.hpp"
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/parallel/pipeline/pipeline_costs.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
 
 namespace rankwise {
 

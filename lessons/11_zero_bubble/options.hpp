@@ -1,8 +1,8 @@
 #pragma once
 
-#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/frame/options.hpp"
+#include "lessons/parallel/pipeline/pipeline_options.hpp"
+#include "lessons/parallel/pipeline/pipeline_plan.hpp"
 
 /// @file
 /// The options of lesson 11.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
+#include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 
 /// @file
 /// The schedule of lesson 11: ZB-H1.

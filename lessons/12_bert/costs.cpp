@@ -1,8 +1,8 @@
 #include "lessons/12_bert/costs.hpp"
 
-#include "lessons/03_ddp/costs.hpp"
-#include "lessons/04_zero1/costs.hpp"
-#include "lessons/06_zero3/costs.hpp"
+#include "lessons/parallel/zero/ddp_costs.hpp"
+#include "lessons/parallel/zero/zero1_costs.hpp"
+#include "lessons/parallel/zero/zero3_costs.hpp"
 
 namespace rankwise {
 

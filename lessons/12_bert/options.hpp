@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "lessons/03_ddp/options.hpp"
-#include "lessons/06_zero3/options.hpp"
+#include "lessons/parallel/zero/ddp_options.hpp"
+#include "lessons/parallel/zero/zero3_options.hpp"
 
 /// @file
 /// The options of lesson 12.

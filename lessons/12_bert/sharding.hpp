@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/12_bert/options.hpp"
 #include "lessons/frame/run.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
 
 /// @file
 /// Where parameters, gradients and moments are, and when they are sent: lessons 03, 04 and 06 behind one interface. It

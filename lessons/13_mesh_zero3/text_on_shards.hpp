@@ -5,8 +5,8 @@
 
 #include "common/messages/group.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/07_offload/offloaded_parameters.hpp"
 #include "lessons/frame/run.hpp"
+#include "lessons/parallel/offload/offloaded_parameters.hpp"
 
 /// @file
 /// Generation of text by ranks that gather units along the data axis and sum along tp.

@@ -31,11 +31,11 @@
 #include "common/messages/mesh.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/14_context_parallel/context_gradients.hpp"
 #include "lessons/14_context_parallel/costs.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
-#include "lessons/14_context_parallel/ring_attention.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/context/context_gradients.hpp"
+#include "lessons/parallel/context/ring_attention.hpp"
 
 namespace rankwise {
 

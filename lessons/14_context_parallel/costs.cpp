@@ -11,10 +11,10 @@
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/14_context_parallel/context_gradients.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
-#include "lessons/14_context_parallel/ring_attention.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/parallel/context/context_gradients.hpp"
+#include "lessons/parallel/context/ring_attention.hpp"
 
 namespace rankwise {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "lessons/14_context_parallel/context_attention.hpp"
+#include "lessons/parallel/context/context_attention.hpp"
 
 /// @file
 /// Context parallelism by all-to-all: between the layers a rank has all heads of some tokens, inside attention some heads

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "common/messages/mesh.hpp"
-#include "lessons/14_context_parallel/token_runs.hpp"
 #include "lessons/frame/options.hpp"
+#include "lessons/parallel/context/token_runs.hpp"
 
 /// @file
 /// The options of context parallelism.

@@ -31,10 +31,10 @@
 #include "common/messages/mesh.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/15_experts/costs.hpp"
-#include "lessons/15_experts/expert_exchange.hpp"
-#include "lessons/15_experts/expert_gradients.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/experts/expert_exchange.hpp"
+#include "lessons/parallel/experts/expert_gradients.hpp"
+#include "lessons/parallel/experts/experts_costs.hpp"
 
 namespace rankwise {
 

@@ -25,13 +25,13 @@
 #include <fmt/format.h>
 
 #include "gpt2/generate.hpp"
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
-#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
-#include "lessons/10_3d_parallel/mesh_traffic.hpp"
-#include "lessons/10_3d_parallel/text_on_mesh.hpp"
-#include "lessons/16_five_axes/costs.hpp"
 #include "lessons/16_five_axes/stage_layers.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/mesh/five_axes_costs.hpp"
+#include "lessons/parallel/mesh/mesh_traffic.hpp"
+#include "lessons/parallel/mesh/text_on_mesh.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/pipeline/tied_embedding.hpp"
 
 namespace rankwise {
 

@@ -11,11 +11,11 @@
 
 #include "common/messages/group.hpp"
 #include "common/program/report.hpp"
-#include "lessons/09_pipeline_parallel/local_stage.hpp"
-#include "lessons/14_context_parallel/context_gradients.hpp"
-#include "lessons/15_experts/expert_exchange.hpp"
-#include "lessons/15_experts/expert_gradients.hpp"
-#include "lessons/16_five_axes/five_axes_plan.hpp"
+#include "lessons/parallel/context/context_gradients.hpp"
+#include "lessons/parallel/experts/expert_exchange.hpp"
+#include "lessons/parallel/experts/expert_gradients.hpp"
+#include "lessons/parallel/mesh/five_axes_plan.hpp"
+#include "lessons/parallel/pipeline/local_stage.hpp"
 
 /// @file
 /// The experts of a rank on five axes: routed by whole sequences, divided by tensor parallelism.

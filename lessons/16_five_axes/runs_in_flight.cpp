@@ -3,7 +3,7 @@
 #include <array>
 
 #include "common/messages/layers/link_options.hpp"
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
 
 namespace rankwise {
 

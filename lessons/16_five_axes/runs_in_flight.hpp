@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "common/program/report.hpp"
-#include "lessons/09_pipeline_parallel/local_stage.hpp"
-#include "lessons/14_context_parallel/context_attention.hpp"
-#include "lessons/16_five_axes/five_axes_plan.hpp"
+#include "lessons/parallel/context/context_attention.hpp"
+#include "lessons/parallel/mesh/five_axes_plan.hpp"
+#include "lessons/parallel/pipeline/local_stage.hpp"
 
 /// @file
 /// Micro-batches in flight of which a rank has two runs of tokens.

@@ -1,7 +1,7 @@
 #include "lessons/16_five_axes/stage_layers.hpp"
 
-#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
-#include "lessons/10_3d_parallel/divided_layers.hpp"
+#include "lessons/parallel/mesh/divided_layers.hpp"
+#include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 
 namespace rankwise {
 

@@ -3,11 +3,11 @@
 #include <array>
 #include <vector>
 
-#include "lessons/08_tensor_parallel/row_gradients.hpp"
-#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
-#include "lessons/14_context_parallel/ring_attention.hpp"
 #include "lessons/16_five_axes/experts_on_mesh.hpp"
 #include "lessons/16_five_axes/runs_in_flight.hpp"
+#include "lessons/parallel/context/ring_attention.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 
 /// @file
 /// The layers of a stage, in which the axes meet.

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "lessons/10_3d_parallel/costs.hpp"
-#include "lessons/13_mesh_zero3/costs.hpp"
-#include "lessons/16_five_axes/costs.hpp"
 #include "lessons/17_choose_a_layout/memory.hpp"
+#include "lessons/parallel/mesh/five_axes_costs.hpp"
+#include "lessons/parallel/mesh/mesh_costs.hpp"
+#include "lessons/parallel/mesh/mesh_zero3_costs.hpp"
 
 namespace rankwise {
 

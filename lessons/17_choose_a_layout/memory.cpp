@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"
+#include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 
 namespace rankwise {
 

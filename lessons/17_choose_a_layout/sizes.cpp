@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
-#include "lessons/15_experts/options.hpp"
+#include "lessons/parallel/experts/experts_options.hpp"
 
 namespace rankwise {
 

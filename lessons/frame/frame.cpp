@@ -20,8 +20,8 @@
 #include "gpt2/files/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/utilisation.hpp"
-#include "lessons/frame/page.hpp"
-#include "lessons/frame/recording.hpp"
+#include "lessons/frame/instruments/page.hpp"
+#include "lessons/frame/instruments/recording.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {

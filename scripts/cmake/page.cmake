@@ -9,7 +9,7 @@ foreach(part page/page.css page/runs.css page/runs.html page/page.js page/runs.j
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/page/page.html)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/page_template.cpp @ONLY CONTENT
-[==[#include "lessons/frame/page.hpp"
+[==[#include "lessons/frame/instruments/page.hpp"
 
 const std::string_view rankwise::page_template = R"page(@page@)page";
 ]==])

@@ -1,6 +1,6 @@
 // The exercise of lesson 03 that is a function: buckets.
 
-#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/judge/ranges.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/judge/ranges.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/parallel/zero/bucket_gradients.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/judge/ranges.hpp"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/06_zero3/fsdp_units.hpp"
-#include "lessons/07_offload/offload.hpp"
-#include "lessons/07_offload/tiered_adamw.hpp"
-#include "lessons/07_offload/tiered_vector.hpp"
+#include "lessons/parallel/offload/offload.hpp"
+#include "lessons/parallel/offload/tiered_adamw.hpp"
+#include "lessons/parallel/offload/tiered_vector.hpp"
+#include "lessons/parallel/zero/fsdp_units.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/judge/driver.hpp"
 #include "tests/judge/slow_store.hpp"

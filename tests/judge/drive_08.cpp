@@ -1,6 +1,6 @@
 // Exercises of lesson 08: which part of each tensor a rank has, and the bytes that it sends.
 
-#include "lessons/08_tensor_parallel/split_plan.hpp"
+#include "lessons/parallel/tensor/split_plan.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/judge/driver.hpp"
 #include "tests/one_machine.hpp"

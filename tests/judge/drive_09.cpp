@@ -1,8 +1,8 @@
 // The exercises of lesson 09: pipeline schedules and stages.
 
-#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
-#include "lessons/09_pipeline_parallel/stages.hpp"
-#include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/parallel/pipeline/pipeline_schedule.hpp"
+#include "lessons/parallel/pipeline/stages.hpp"
+#include "lessons/parallel/pipeline/stash.hpp"
 #include "tests/judge/driver.hpp"
 
 namespace rankwise::judge {

@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/messages/mesh.hpp"
-#include "lessons/10_3d_parallel/mesh_forecast.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
 #include "tests/judge/driver.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 

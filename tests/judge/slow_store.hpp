@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/program/time_ledger.hpp"
-#include "lessons/07_offload/tiers.hpp"
-#include "lessons/07_offload/transfer_queue.hpp"
+#include "lessons/parallel/offload/tiers.hpp"
+#include "lessons/parallel/offload/transfer_queue.hpp"
 
 /// @file
 /// For the judge of lesson 07: blocks that come and go slowly, with a log of what was begun.

@@ -35,7 +35,8 @@ finds() {
 }
 
 plant
-"$check_tree" "$tree"
+printf '#include "lessons/01_one/x.hpp"\n#include "lessons/parallel/zero/x.hpp"\n' >>lessons/01_one/01_one.cpp
+"$check_tree" "$tree" && plant
 echo '#include "gpt2/model.hpp"' >>common/base/sum.hpp; finds 'common/base/sum.hpp:4:'
 echo '#include "gpt2/model.hpp"' >>data/corpus.hpp; finds 'data/corpus.hpp:4:'
 echo 'auto x = std::views::iota(1);' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
@@ -46,6 +47,9 @@ echo '#include "common/cuda/cuda.hpp"' >>common/messages/group.cpp; finds 'commo
 echo '#include "common/collectives/ring.hpp"' >common/cuda/nccl.cpp; finds 'GPUs know no collectives'
 echo '#include "lessons/01_one/01_one.cpp"' >gpt2/model.cpp; finds 'a source file is not included'
 mkdir lessons/frame && echo '#include "lessons/01_one/x.hpp"' >lessons/frame/run.cpp; finds 'lessons/frame/run.cpp:1:'
+mkdir lessons/frame && echo '#include "lessons/parallel/zero/x.hpp"' >lessons/frame/run.cpp; finds 'lessons/frame/run.cpp:1:'
+mkdir -p lessons/parallel/zero && echo '#include "lessons/01_one/x.hpp"' >lessons/parallel/zero/x.cpp; finds 'lessons/parallel includes no lesson'
+echo '#include "lessons/02_two/x.hpp"' >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11: a lesson includes no lesson'
 echo '#include "sum.hpp"' >common/base/sum.cpp; finds 'written from the root'
 echo 'int rank = 0;' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
 echo 'MPI_Barrier(MPI_COMM_WORLD);' >data/loader.cpp; finds 'data/loader.cpp:1:'
@@ -63,7 +67,7 @@ done
 mkdir lessons/00_mpi && cp lessons/01_one/README.md lessons/00_mpi
 sed 's/Lesson 01/Lesson 00/' lessons/01_one/01_one.cpp >lessons/00_mpi/00_mpi.cpp && echo 'MPI_Send(a);' >>lessons/00_mpi/00_mpi.cpp
 "$check_tree" "$tree" && plant
-mkdir lessons/06_zero3 && echo 'Tensor attention;' >lessons/06_zero3/fsdp_units.cpp; finds 'sharding does not know the model'
+mkdir -p lessons/parallel/zero && echo 'Tensor attention;' >lessons/parallel/zero/fsdp_units.cpp; finds 'sharding does not know the model'
 sed -i 1d common/base/sum.hpp; finds 'common/base/sum.hpp: has no #pragma once'
 sed -i /@file/d common/base/sum.hpp; finds 'common/base/sum.hpp: has no comment'
 rm lessons/01_one/README.md; finds 'has no README.md'

@@ -13,7 +13,7 @@
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/program.hpp"
-#include "lessons/frame/first_difference.hpp"
+#include "lessons/frame/instruments/first_difference.hpp"
 
 namespace rankwise {
 

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "common/base/error.hpp"
-#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/schedule.hpp"
 #include "lessons/02_collectives/vectors.hpp"
+#include "lessons/frame/instruments/fit.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

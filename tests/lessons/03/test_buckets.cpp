@@ -1,6 +1,6 @@
 // The buckets of lesson 03: every gradient once, in the order of a backward pass, with the requested size.
 
-#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

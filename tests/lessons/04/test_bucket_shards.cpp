@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

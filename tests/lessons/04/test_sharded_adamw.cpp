@@ -5,10 +5,10 @@
 #include <string>
 
 #include "common/base/error.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/frame/finite.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lessons/04_zero1/sharded_norm.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/testing.hpp"

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "lessons/05_zero2/bucket_gradients.hpp"
+#include "lessons/parallel/zero/bucket_gradients.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

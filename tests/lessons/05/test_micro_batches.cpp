@@ -1,6 +1,6 @@
 // The sequences of a rank in lesson 05: those of one micro-batch of all ranks are adjacent.
 
-#include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 

@@ -1,8 +1,8 @@
 // The sums of lesson 05: a rank's shards of what a GradientSum over all elements would hold.
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"

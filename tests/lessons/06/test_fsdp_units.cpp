@@ -4,7 +4,7 @@
 #include <set>
 
 #include "common/base/error.hpp"
-#include "lessons/06_zero3/fsdp_units.hpp"
+#include "lessons/parallel/zero/fsdp_units.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "common/base/error.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/06_zero3/sharded_parameters.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/sharded_parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "common/memory/device.hpp"
-#include "lessons/07_offload/block_file.hpp"
+#include "lessons/parallel/offload/block_file.hpp"
 
 /// @file
 /// For tests of what is kept on disk: a disk that fails when it is asked to, and blocks whose content is known.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gpt2/arithmetic.hpp"
-#include "lessons/06_zero3/fsdp_units.hpp"
-#include "lessons/07_offload/offload.hpp"
+#include "lessons/parallel/offload/offload.hpp"
+#include "lessons/parallel/zero/fsdp_units.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"
 

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 #include "common/base/error.hpp"
-#include "lessons/07_offload/block_file.hpp"
+#include "lessons/parallel/offload/block_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
-#include "lessons/07_offload/capacity.hpp"
+#include "lessons/parallel/offload/capacity.hpp"
 #include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"

@@ -11,7 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/program/time_ledger.hpp"
-#include "lessons/07_offload/tiered_vector.hpp"
+#include "lessons/parallel/offload/tiered_vector.hpp"
 #include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/gpt2/tiny_model.hpp"

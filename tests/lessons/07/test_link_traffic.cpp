@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lessons/07_offload/offload.hpp"
+#include "lessons/parallel/offload/offload.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"

@@ -9,8 +9,8 @@
 
 #include "common/base/error.hpp"
 #include "common/memory/host_memory.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/07_offload/capacity.hpp"
+#include "lessons/parallel/offload/capacity.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
 #include "tests/catch.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 

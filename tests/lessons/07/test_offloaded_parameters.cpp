@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lessons/07_offload/offloaded_parameters.hpp"
+#include "lessons/parallel/offload/offloaded_parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/07_offload/shard_blocks.hpp"
+#include "lessons/parallel/offload/shard_blocks.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

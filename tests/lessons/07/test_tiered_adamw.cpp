@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/07_offload/tiered_adamw.hpp"
+#include "lessons/parallel/offload/tiered_adamw.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
 #include "tests/catch.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
 

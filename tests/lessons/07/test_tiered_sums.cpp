@@ -5,9 +5,9 @@
 #include <thread>
 #include <vector>
 
-#include "lessons/04_zero1/sharded_norm.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
-#include "lessons/07_offload/tiered_sums.hpp"
+#include "lessons/parallel/offload/tiered_sums.hpp"
+#include "lessons/parallel/zero/shard_sums.hpp"
+#include "lessons/parallel/zero/sharded_norm.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/07/slow_kernels.hpp"

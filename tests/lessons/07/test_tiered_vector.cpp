@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/07_offload/tiered_vector.hpp"
+#include "lessons/parallel/offload/tiered_vector.hpp"
 #include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"

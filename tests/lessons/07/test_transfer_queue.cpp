@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 
 #include "common/base/error.hpp"
-#include "lessons/07_offload/block_file.hpp"
-#include "lessons/07_offload/transfer_queue.hpp"
+#include "lessons/parallel/offload/block_file.hpp"
+#include "lessons/parallel/offload/transfer_queue.hpp"
 #include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"

@@ -11,7 +11,7 @@
 
 #include "common/memory/device.hpp"
 #include "common/program/time_ledger.hpp"
-#include "lessons/07_offload/tiers.hpp"
+#include "lessons/parallel/offload/tiers.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 #include "tests/scratch_folder.hpp"

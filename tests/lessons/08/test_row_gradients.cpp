@@ -1,6 +1,6 @@
 // The gradients of lesson 08 that are sums over rows: the bits of one device, though each rank has some of the rows.
 
-#include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

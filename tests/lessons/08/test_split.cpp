@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/08_tensor_parallel/split.hpp"
+#include "lessons/parallel/tensor/split.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

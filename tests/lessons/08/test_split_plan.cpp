@@ -1,8 +1,8 @@
 // The cost of lesson 08's messages: formulas beside measured traffic and published figures.
 
-#include "lessons/08_tensor_parallel/row_gradients.hpp"
-#include "lessons/08_tensor_parallel/split_plan.hpp"
-#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
+#include "lessons/parallel/tensor/split_plan.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

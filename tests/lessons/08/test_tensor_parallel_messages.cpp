@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/testing.hpp"

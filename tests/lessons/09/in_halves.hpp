@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
+#include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 
 /// @file
 /// For tests of what carries out schedules: backward passes in two halves.

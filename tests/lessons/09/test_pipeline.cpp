@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "lessons/09_pipeline_parallel/pipeline.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
-#include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "lessons/parallel/pipeline/pipeline.hpp"
+#include "lessons/parallel/pipeline/pipeline_plan.hpp"
+#include "lessons/parallel/pipeline/schedule_check.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/09/in_halves.hpp"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
-#include "lessons/09_pipeline_parallel/stages.hpp"
+#include "lessons/parallel/pipeline/pipeline_options.hpp"
+#include "lessons/parallel/pipeline/stages.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "lessons/09_pipeline_parallel/pipeline.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
-#include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/parallel/pipeline/pipeline.hpp"
+#include "lessons/parallel/pipeline/pipeline_plan.hpp"
+#include "lessons/parallel/pipeline/stash.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "lessons/parallel/pipeline/schedule_check.hpp"
 #include "tests/catch.hpp"
 #include "tests/lessons/09/in_halves.hpp"
 

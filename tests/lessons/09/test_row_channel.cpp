@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/row_channel.hpp"
+#include "lessons/parallel/pipeline/row_channel.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 

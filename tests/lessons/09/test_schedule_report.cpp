@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/09/in_halves.hpp"

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "lessons/09_pipeline_parallel/stage.hpp"
-#include "lessons/09_pipeline_parallel/stages.hpp"
+#include "lessons/parallel/pipeline/stage.hpp"
+#include "lessons/parallel/pipeline/stages.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

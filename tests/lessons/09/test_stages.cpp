@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/stages.hpp"
+#include "lessons/parallel/pipeline/stages.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

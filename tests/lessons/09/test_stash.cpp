@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/parallel/pipeline/stash.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/lessons/09/in_halves.hpp"

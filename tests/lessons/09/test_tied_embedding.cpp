@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
+#include "lessons/parallel/pipeline/tied_embedding.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

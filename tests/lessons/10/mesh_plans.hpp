@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lessons/10_3d_parallel/mesh_plan.hpp"
+#include "lessons/parallel/mesh/mesh_plan.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "lessons/10_3d_parallel/mesh_forecast.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

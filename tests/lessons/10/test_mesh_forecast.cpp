@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/10_3d_parallel/mesh_forecast.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
 #include "tests/catch.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 #include "tests/reported.hpp"

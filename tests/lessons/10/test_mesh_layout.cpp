@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/10_3d_parallel/mesh_layout.hpp"
+#include "lessons/parallel/mesh/mesh_layout.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gpt2/adamw.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
 #include "tests/catch.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "lessons/10_3d_parallel/mesh_traffic.hpp"
+#include "lessons/parallel/mesh/mesh_traffic.hpp"
 #include "tests/catch.hpp"
 #include "tests/reported.hpp"
 #include "tests/world.hpp"

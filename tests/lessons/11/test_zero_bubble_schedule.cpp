@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/09_pipeline_parallel/schedule_check.hpp"
 #include "lessons/11_zero_bubble/zero_bubble_schedule.hpp"
+#include "lessons/parallel/pipeline/schedule_check.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/06_zero3/fsdp_units.hpp"
-#include "lessons/13_mesh_zero3/sharding_mesh.hpp"
+#include "lessons/parallel/mesh/sharding_mesh.hpp"
+#include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/fsdp_units.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

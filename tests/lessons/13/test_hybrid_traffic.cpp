@@ -1,6 +1,6 @@
 // The bytes that lesson 13 sends between replicas of the model state.
 
-#include "lessons/13_mesh_zero3/costs.hpp"
+#include "lessons/parallel/mesh/mesh_zero3_costs.hpp"
 #include "tests/catch.hpp"
 #include "tests/one_machine.hpp"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "lessons/13_mesh_zero3/sharding_mesh.hpp"
+#include "lessons/parallel/mesh/sharding_mesh.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

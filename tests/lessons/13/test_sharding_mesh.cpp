@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
-#include "lessons/13_mesh_zero3/options.hpp"
 #include "lessons/13_mesh_zero3/tiered_shards.hpp"
+#include "lessons/parallel/mesh/mesh_zero3_options.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

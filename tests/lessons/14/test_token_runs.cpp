@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "lessons/14_context_parallel/token_runs.hpp"
+#include "lessons/parallel/context/token_runs.hpp"
 #include "tests/catch.hpp"
 
 using namespace rankwise;

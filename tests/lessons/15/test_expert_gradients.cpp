@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "common/base/tree_sum.hpp"
-#include "lessons/15_experts/expert_gradients.hpp"
+#include "lessons/parallel/experts/expert_gradients.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "lessons/frame/first_difference.hpp"
+#include "lessons/frame/instruments/first_difference.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"

@@ -1,4 +1,4 @@
-#include "lessons/frame/elastic.hpp"
+#include "lessons/frame/instruments/elastic.hpp"
 #include "tests/catch.hpp"
 
 namespace rankwise {

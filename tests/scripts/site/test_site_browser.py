@@ -15,7 +15,7 @@ from browser import CHROMIUM, SKIPPED, Browser
 from build import KATEX
 
 PAGES = ("index.html", "lessons/06_zero3/README.html", "lessons/06_zero3/06_zero3.cpp.html", "docs/glossary.html",
-         "lessons/06_zero3/sharded_parameters.hpp.html", "docs/performance.html", "gpt2/folder.html",
+         "lessons/parallel/zero/sharded_parameters.hpp.html", "docs/performance.html", "gpt2/folder.html",
          "reference/index.html", "reference/collectives_8hpp.html", "reference/classrankwise_1_1ShardedParameters.html")
 WIDTHS = (1280, 400)
 

@@ -1,0 +1,169 @@
+#include "lessons/parallel/mesh/five_axes_costs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/json.hpp"
+#include "common/base/text.hpp"
+#include "common/cuda/devices.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/smaller_run.hpp"
+#include "lessons/frame/plan.hpp"
+#include "lessons/parallel/context/context_gradients.hpp"
+#include "lessons/parallel/experts/expert_gradients.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
+#include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/tensor/split_plan.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Bytes of the gradients of a rank's stages, of both runs of tokens.
+CategoryBytes gradient_bytes(const FiveAxesPlan& plan)
+{
+  const Arithmetic& arithmetic = plan.ring.arithmetic;
+  const std::int64_t M = plan.mesh.pipeline.schedule.micro_batches, e = plan.degrees.ep;
+  CategoryBytes bytes;
+  for (const PipelineStage& stage : plan.mesh.stages()) {
+    const GradientLayout dense = gradient_layout(plan.mesh.pipeline.table, stage, plan.mesh.gradients);
+    bytes += arithmetic.gradient_bytes(dense, M);
+    bytes[further_sums] += ContextGradients::bytes(dense, arithmetic);
+    if (plan.expert_blocks(stage) == 0) continue;
+    const GradientLayout of_experts = plan.expert_gradients(stage);
+    bytes += ExpertGradients::bytes(arithmetic, of_experts, M, e);
+    bytes[further_sums] += e * ContextGradients::bytes(of_experts, arithmetic);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Costs costs(const FiveAxesOptions& options, RankOf rank)
+{
+  const FiveAxesPlan plan = plan_of(options, rank);
+  const MeshPlan& mesh = plan.mesh;
+  Costs costs;
+  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  bytes = gradient_bytes(plan);
+  bytes[Category::parameters] = bytes_of(options.precision) * elements_of(mesh.ranges());
+  bytes[Category::optimizer] = adamw_bytes(elements_of(mesh.updated()), options.precision);
+  bytes[Category::activations] = mesh.runs * mesh.pipeline.activation_bytes(mesh.place.pp);
+  bytes[Category::workspace] = mesh.runs * workspace_bytes(plan.ring.config, plan.ring.shape) +
+                               plan.ring.workspace_bytes() + kernel_bytes(options.device);
+  bytes[Category::communication] = plan.message_bytes();
+  costs.most = costs.kept;
+
+  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.ring.shape)},
+                {"cp", "a step, along a sequence", plan.to_context(),
+                 "blocks of keys and values and their gradients, and sums of gradients"},
+                {"pp", "a step, to stages", mesh.to_stages(),
+                 "m B T C / c elements a boundary and direction, or 1 / tp of it"},
+                {"tied", "a step, of the tied embedding", mesh.to_other_end(),
+                 "2 V C / tp in all, between first and last stage"}};
+  for (const Replicas& along : mesh.replicas)
+    if (along.axis != "cp")
+      costs.sent.push_back({along.axis, "a step, to replicas along " + along.axis, mesh.to_replicas(along),
+                            fmt::format("2 ({0}-1)/{0} of a stage's shard", along.axis)});
+  return costs;
+}
+
+std::int64_t charged_flops(const FiveAxesOptions& options, RankOf rank)
+{
+  return plan_of(options, rank).flops();
+}
+
+// ---- Time -----------------------------------------------------------------------------------------------------------
+
+std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N,
+                                         const FiveAxesStepSeconds& step_seconds)
+{
+  FiveAxesOptions other = options;
+  other.mesh.dp = static_cast<int>(degrees.layout.dp);
+  other.mesh.tp = static_cast<int>(degrees.layout.tp);
+  other.mesh.pp = static_cast<int>(degrees.layout.pp);
+  other.cp = degrees.cp;
+  other.ep = degrees.ep;
+  if (other.mesh.tp == 1) other.mesh.sequence_parallel = other.mesh.regather = false;
+  try {
+    check_lesson(other, N);
+  } catch (const UserError&) {
+    return {};
+  }
+  const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };
+  return FiveAxesForecast{degrees, largest_on_device(costs_of_rank, N).total(),
+                          step_seconds ? step_seconds(other, N) : 0};
+}
+
+namespace {
+
+/// The forecasts of all meshes of N ranks.
+std::vector<FiveAxesForecast> forecasts(const FiveAxesOptions& options, int N,
+                                        const FiveAxesStepSeconds& step_seconds = {})
+{
+  std::vector<FiveAxesForecast> all;
+  for (const FiveDegrees& degrees : all_degrees(N, options.experts.count))
+    if (const auto one = forecast(options, degrees, N, step_seconds)) all.push_back(*one);
+  return all;
+}
+
+/// The fastest of those that fit in memory, and among equally fast ones the one that needs least; null if none fits.
+const FiveAxesForecast* fastest(const std::vector<FiveAxesForecast>& all, std::int64_t capacity)
+{
+  const FiveAxesForecast* best = nullptr;
+  for (const FiveAxesForecast& one : all)
+    if (one.bytes <= capacity &&
+        (best == nullptr || std::pair(one.step_s, one.bytes) < std::pair(best->step_s, best->bytes)))
+      best = &one;
+  return best;
+}
+
+}  // namespace
+
+std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t bytes)
+{
+  FiveAxesOptions smaller = options;
+  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
+  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  if (run.fits_with("--zero=1", smaller.mesh.zero, 1) ||
+      (options.experts.count == 1 && run.fits_with("--recompute=block", smaller.recompute_blocks, true)) ||
+      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+    return run.enough();
+  const std::vector<FiveAxesForecast> all = forecasts(smaller, N);
+  const FiveAxesForecast* const other = fastest(all, bytes);
+  return run.least("on this mesh", other != nullptr ? fmt::format("With these options another mesh fits: {}.",
+                                                                  describe(other->degrees))
+                                                    : "Start more ranks, or use a smaller model.");
+}
+
+void report_plan(Report& report, const FiveAxesOptions& options, int N, const FiveAxesStepSeconds& step_seconds)
+{
+  report_plan(report, plan_of(options, {0, N}).mesh.pipeline, parse_flops(options.messages.flops));
+  if (options.messages.link.empty()) return;
+  if (N > most_ranks_of_all_five)
+    return report.comment(
+        fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_five));
+  const std::vector<FiveAxesForecast> all = forecasts(options, N, step_seconds);
+  std::vector<Line> lines;
+  for (const FiveAxesForecast& one : all) {
+    const Layout& l = one.degrees.layout;
+    lines.push_back({describe(one.degrees), fmt::format("{:.4g}", one.step_s), "",
+                     "s a step; " + group_digits(one.bytes) + " bytes"});
+    report.json()["meshes"].push_back({{"dp", l.dp},
+                                       {"tp", l.tp},
+                                       {"pp", l.pp},
+                                       {"cp", one.degrees.cp},
+                                       {"ep", one.degrees.ep},
+                                       {"bytes", one.bytes},
+                                       {"step_s", one.step_s}});
+  }
+  report.block("meshes", lines);
+  const std::int64_t limit = options.memory_limit.value;
+  const FiveAxesForecast* const best = fastest(all, limit > 0 ? limit : std::numeric_limits<std::int64_t>::max());
+  report.comment(best != nullptr ? "fastest that fits: " + describe(best->degrees) : "no mesh fits");
+}
+
+}  // namespace rankwise

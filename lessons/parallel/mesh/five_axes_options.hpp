@@ -1,0 +1,60 @@
+#pragma once
+
+#include <vector>
+
+#include "common/messages/mesh.hpp"
+#include "lessons/parallel/context/token_runs.hpp"
+#include "lessons/parallel/mesh/mesh_options.hpp"
+
+/// @file
+/// The options of lesson 16.
+
+namespace rankwise {
+
+/// The degrees of parallelism along all five axes.
+struct FiveDegrees {
+  Layout layout;  ///< dp, tp and pp, and the 2 c runs of tokens of a sequence
+  int cp = 1;     ///< c, ranks that divide each sequence
+  int ep = 1;     ///< e of the dp ranks, which share the experts
+
+  /// Axes of the mesh, the outermost first: pp, dp, ep, cp, tp. Along "dp" are the dp / e replicas of the experts.
+  std::vector<Axis> axes() const;
+};
+
+/// Options of training, of the mesh of N ranks, of the pipeline, of long sequences and of experts.
+struct FiveAxesOptions : LessonOptions {
+  MeshOptions mesh;                       ///< dp, tp and pp, ZeRO-1, sequence parallelism
+  PipelineOptions pipeline;               ///< schedule and stages
+  int cp = 0;                             ///< c; 0: two if the remaining ranks are even
+  TokenOrder order = TokenOrder::zigzag;  ///< which runs of tokens a rank has
+  int ep = 0;                             ///< e; 0: as many as divide dp and the experts
+
+  /// Four experts by default.
+  FiveAxesOptions() { experts.count = 4; }
+  /// The degrees of N ranks, with defaults in the place of 0.
+  FiveDegrees degrees(int N) const;
+  /// Degrees of parallelism of N ranks.
+  Layout layout(int N) const { return degrees(N).layout; }
+  /// The runs of tokens of a sequence.
+  TokenRuns runs(int N) const { return {order, TrainingOptions::batch(1).sequence, degrees(N).cp}; }
+  /// Sequences of the global batch for one of the dp replicas.
+  std::int64_t share(int N) const { return global_batch / layout(N).dp; }
+  /// G, B and T on N ranks. Without --micro-batch, B is default_micro_batch() of a replica, or one sequence where sums
+  /// continue a tree, because they run over the tokens of a sequence first.
+  BatchShape batch(int N) const;
+  /// Shape of one of the two runs of tokens of a micro-batch, with the rank's shard of every layer.
+  ActivationShape activation_shape(RankOf rank) const;
+};
+
+/// Declares them.
+void declare(OptionTable& table, FiveAxesOptions& options);
+/// Refuses a mesh that cannot divide this model and batch.
+void check_lesson(const FiveAxesOptions& options, int N);
+
+/// All degrees of N ranks with @p experts experts: every product of dp, tp, pp and cp, and every e that divides dp and the
+/// experts.
+std::vector<FiveDegrees> all_degrees(int N, std::int64_t experts);
+/// The degrees as text, as "dp=2 tp=1 pp=1 cp=2 ep=2".
+std::string describe(const FiveDegrees& degrees);
+
+}  // namespace rankwise

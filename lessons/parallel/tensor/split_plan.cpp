@@ -1,0 +1,132 @@
+#include "lessons/parallel/tensor/split_plan.hpp"
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+#include "lessons/frame/replicas.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// A collective, and how often a step calls it.
+struct Call {
+  CollectiveShape shape;
+  std::int64_t times;
+};
+
+/// A step's collectives among tensor-parallel ranks.
+std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
+{
+  const ActivationShape& shape = plan.shape;
+  const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * shape.blocks(plan.config);
+  const bool divides_rows = shape.tokens.count > 1;
+  std::vector<Call> calls;
+  const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
+    calls.push_back({{name, plan.algorithm, type, n}, plan.micro_batches * times});
+  };
+  // A whole model has embedding and head; a pipeline stage may have neither. Recomputation runs each branch's
+  // forward pass once more.
+  const std::int64_t embedding = shape.has_embedding(), head = shape.has_head(plan.config);
+  const std::int64_t runs = shape.recompute ? 2 : 1;
+  // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a micro-batch needs each collective. A sum over the ranks is "
+  //     "an all-reduce of R C elements. Where rows are divided it is a reduce-scatter, and an all-gather precedes "
+  //     "each divided layer, in the backward pass too, and the embedding's backward pass; with --regather the "
+  //     "normalised rows of branches and head are gathered once more. Recomputation runs the forward pass of all "
+  //     "branches again. The loss needs an all-gather of t R numbers for the maximum and two sums of R, in the "
+  //     "accumulator's type; RowGradients the sums of plan.row_sums()."
+  const std::int64_t forward = runs * branches;                     // forward passes of branches
+  const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches twice, head backward
+  if (divides_rows) {
+    const std::int64_t again = shape.regather ? branches + head : 0;
+    add("reduce-scatter", shape.type, R * plan.config.channels, sums);
+    add("all-gather", shape.type, R * plan.config.channels, forward + head + branches + embedding + again);
+    for (const std::int64_t numbers : plan.row_sums()) add("all-reduce", DType::f32, numbers, 1);
+  } else {
+    add("all-reduce", shape.type, R * plan.config.channels, sums);
+  }
+  const DType number = accumulator_of(shape.type);
+  if (t > 1) add("all-gather", number, t * R, head);
+  add("all-reduce", number, R, 2 * head);
+  // END EXERCISE
+  return calls;
+}
+
+/// A step's collectives among replicas.
+std::vector<Call> replica_calls(const SplitPlan& plan)
+{
+  std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
+  if (plan.tied_separate)
+    calls.push_back({{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count}, 1});
+  for (Call& call : calls) call.shape.leaves = plan.leaves;
+  return calls;
+}
+
+Traffic traffic_of(const std::vector<Call>& calls, const Topology& topology, int rank)
+{
+  Traffic sum;
+  for (const Call& call : calls) {
+    const Traffic once = expected_traffic(call.shape, topology, rank);
+    for (std::int64_t i = 0; i < call.times; ++i) sum += once;
+  }
+  return sum;
+}
+
+/// The shapes of these calls, each once, and that of a sum of a few 64-bit integers.
+std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int64_t numbers, const SplitPlan& plan)
+{
+  std::vector<CollectiveShape> shapes{{"all-reduce", plan.algorithm, DType::i64, numbers}};
+  for (const Call& call : calls) shapes.push_back(call.shape);
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> SplitPlan::row_sums() const
+{
+  if (!of_row_sums.empty()) return of_row_sums;
+  return {RowGradients::elements(ParameterTable(config, shape.part, shape.units), shape)};
+}
+
+Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology, int rank)
+{
+  return traffic_of(tensor_parallel_calls(plan), topology, rank);
+}
+
+std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan)
+{
+  constexpr std::int64_t norm_numbers = 4;  // 64-bit words of a sum of squares
+  return each_once(tensor_parallel_calls(plan), norm_numbers, plan);
+}
+
+void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts)
+{
+  for (const Call& call : tensor_parallel_calls(plan)) reserve_scratch(call.shape, parts);
+}
+
+Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)
+{
+  return traffic_of(replica_calls(plan), topology, rank);
+}
+
+std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
+{
+  const std::int64_t layer = shape.tokens.count == 1 ? 8 : shape.regather ? 10 : 8;
+  const std::int64_t again = shape.recompute ? 4 : 0;
+  return fmt::format("{} (t-1)/t B T C elements a layer and micro-batch, embedding, head, three numbers a token",
+                     layer + again);
+}
+
+std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
+                           int rank_in_parts, int rank_in_replicas)
+{
+  const ParameterTable table(plan.config, plan.shape.part);
+  return scratch_bytes(tensor_parallel_collectives(plan), parts, rank_in_parts) +
+         scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
+         TensorParallelMessages::bytes(plan.shape, plan.config.channels) +
+         bytes_of(DType::f32) * RowGradients::elements(table, plan.shape);
+}
+
+}  // namespace rankwise

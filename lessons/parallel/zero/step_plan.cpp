@@ -1,0 +1,134 @@
+#include "lessons/parallel/zero/step_plan.hpp"
+
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "lessons/parallel/zero/bucket_shards.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The collectives in which ranks exchange the shards of one micro-batch's gradients.
+std::vector<CollectiveShape> exchange_calls(const StepPlan& plan, std::int64_t ranks)
+{
+  const GradientLayout sums = sums_of(plan);
+  std::vector<CollectiveShape> calls;
+  for (const Bucket& bucket : plan.buckets) {
+    CollectiveShape flat{"all-to-all-v", plan.algorithm, plan.gradients}, tied = flat;
+    for (const BucketShard& shard : make_bucket_shards({bucket}, static_cast<int>(ranks))) {
+      flat.counts.push_back(shard.elements.count);
+      tied.counts.push_back(intersect(shard.elements, sums.tied).count);
+    }
+    calls.push_back(flat);
+    if (!intersect(bucket.elements, sums.tied).empty()) calls.push_back(tied);
+  }
+  return calls;
+}
+
+/// The collectives of one sum of all gradients.
+std::vector<CollectiveShape> gradient_calls(const StepPlan& plan, std::int64_t ranks)
+{
+  if (adds_rank_by_rank(plan, ranks)) return exchange_calls(plan, ranks);
+  std::vector<CollectiveShape> calls;
+  for (const Bucket& bucket : plan.buckets)
+    calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
+  if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
+    calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
+  for (CollectiveShape& call : calls) call.leaves = plan.leaves;
+  return calls;
+}
+
+/// The all-gather of a bucket's parameters.
+CollectiveShape gather_call(const StepPlan& plan, const Bucket& bucket)
+{
+  return {"all-gather", plan.algorithm, plan.parameters, bucket.elements.count};
+}
+
+}  // namespace
+
+StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, std::vector<Bucket> buckets,
+                   bool each_micro_batch)
+{
+  return {table,
+          std::move(buckets),
+          options.gradients,
+          options.precision,
+          Arithmetic(options.arithmetic).separates_tied(),
+          options.algorithm(),
+          each_micro_batch ? options.global_batch : 0,
+          each_micro_batch ? options.micro_batch : 0,
+          each_micro_batch ? 0 : options.leaves()};
+}
+
+std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
+{
+  if (plan.global_batch == 0) return 1;
+  const std::int64_t B = plan.tied_separate      ? cut_micro_batch(plan.micro_batch, plan.global_batch, ranks)
+                         : plan.micro_batch == 0 ? plan.global_batch / ranks
+                                                 : plan.micro_batch;
+  const std::int64_t together = ranks * B;
+  return (plan.global_batch + together - 1) / together;
+}
+
+bool adds_rank_by_rank(const StepPlan& plan, std::int64_t ranks)
+{
+  return plan.global_batch > 0 && plan.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(ranks));
+}
+
+std::int64_t separate_ranks(const StepPlan& plan, std::int64_t ranks)
+{
+  return adds_rank_by_rank(plan, ranks) ? ranks : 1;
+}
+
+GradientLayout sums_of(const StepPlan& plan)
+{
+  GradientLayout sums = gradient_layout(plan.table, plan.gradients);
+  if (!plan.tied_separate) sums.tied = {};
+  return sums;
+}
+
+std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank)
+{
+  return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
+}
+
+std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks)
+{
+  std::vector<std::vector<std::int64_t>> all(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const Range& shard : owned_shards(plan, {rank, ranks}))
+      all[static_cast<std::size_t>(rank)].push_back(shard.count);
+  return all;
+}
+
+Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)
+{
+  Traffic sum;
+  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
+  for (std::int64_t pass = 0; pass < sums_of_step(plan, ranks); ++pass)
+    for (const CollectiveShape& call : gradient_calls(plan, ranks)) sum += expected_traffic(call, topology, rank);
+  return sum;
+}
+
+Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank)
+{
+  return expected_traffic(gather_call(plan, bucket), topology, rank);
+}
+
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
+{
+  Traffic sum = gradient_traffic(plan, topology, rank);
+  for (const Bucket& bucket : plan.buckets) sum += gather_traffic(plan, bucket, topology, rank);
+  return sum;
+}
+
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks)
+{
+  std::vector<CollectiveShape> calls = gradient_calls(plan, ranks);
+  for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
+  return calls;
+}
+
+}  // namespace rankwise
