@@ -70,9 +70,11 @@ show() {
   echo "From $old to $new"
   echo
   while IFS= read -r name; do section "$name"; done <"$folder/names"
-  local beside=("${new%/*}"/*.[ch]pp)
-  if ((${#beside[@]} > 1)); then
-    echo "Beside it: $(printf '%s\n' "${beside[@]}" | grep -vxF "$new" | paste -sd ' ')"
-  fi
+  # The README of lessons/parallel says which of its files a lesson teaches.
+  local beside=() path
+  for path in "${new%/*}"/*.[ch]pp; do [[ $path == "$new" ]] || beside+=("$path"); done
+  while IFS= read -r path; do beside+=("lessons/parallel/$path"); done < <(
+    sed -n "s/^| $lesson | \\[[^]]*\\](\\([^)]*\\)).*/\\1/p" lessons/parallel/README.md)
+  if ((${#beside[@]})); then echo "Beside it: ${beside[*]}"; fi
 }
 if [[ -t 1 ]] && command -v less >/dev/null; then show | less -FRX; else show; fi

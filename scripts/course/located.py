@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 from exercise_tree import apply_patch, read_tree
+from includes import lesson_files, reached
 from made_by import MADE_BY
 from mutants import NAME, mutant_paths
 from planted import NO_PROGRESS, ROOT
@@ -78,7 +79,7 @@ def made_by(name, broken, first):
 
 def changed_sources(tree, changed, lesson):
     """The .cpp files to compile anew: those changed, and those of the lesson that include a changed header."""
-    of_lesson = [path for path in tree if re.match(rf"lessons/{lesson}_[^/]+/[^/]+\.cpp$", path)]
+    of_lesson = [path for path in reached(lesson_files(tree, lesson), lambda path: tree[path].decode()) if path.endswith(".cpp")]
     return {*(path for path in changed if path.endswith(".cpp")),
             *(path for path in of_lesson for header in changed if f'"{header}"'.encode() in tree[path])}
 

@@ -1,7 +1,7 @@
 """Starter repositories for students: the course without the solutions of some lessons, one commit, no history.
 
-Which regions are stubs: those of the packed lessons, and those in the folders of later lessons, unless a packed lesson builds
-on that lesson. A later lesson's region in common/ or gpt2/ keeps its solution, because the programs of all lessons run it.
+Which regions are stubs: those of the packed lessons, and those of later lessons, unless a packed lesson includes what that
+lesson teaches. A later lesson's region in common/ or gpt2/ keeps its solution, because the programs of all lessons run it.
 Lines that repeat a solution elsewhere stand between `// BEGIN TWIN 03.3` and `// END TWIN`, and are left out with it.
 """
 
@@ -15,6 +15,7 @@ import sys
 import catalogue
 from exercise_bench import Bench, first_error
 from exercise_tree import FOLDERS, Refused, all_regions, read_tree, stubbed_files, write_tree
+from includes import lesson_files, reached, teachers
 from leaks import find_leaks
 from pages import exercises_page, own_pages
 from prebuilt import ARCHIVE, pack_objects
@@ -27,7 +28,6 @@ INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
-LESSON_INCLUDE = re.compile(rb'#include "lessons/(\d\d)_')
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 TWIN = re.compile(r"^( *)// BEGIN TWIN (\d\d\.\d+)\n.*?^ *// END TWIN$", re.DOTALL | re.MULTILINE)
 
@@ -47,15 +47,12 @@ def check_lessons(tree, lessons):
 
 def built_on(tree, lessons):
     """The lessons whose files the given ones include, directly or not, and they themselves."""
-    found, todo = set(), list(lessons)
-    while todo:
-        lesson = todo.pop()
-        if lesson not in found:
-            found.add(lesson)
-            for path, content in tree.items():
-                if path.startswith(f"lessons/{lesson}_"):
-                    todo += [match.decode() for match in LESSON_INCLUDE.findall(content)]
-    return found
+    def text_of(path):
+        return tree[path].decode(errors="replace") if path in tree else None
+
+    sources = [path for lesson in lessons for path in lesson_files(tree, lesson)]
+    teacher = teachers(tree, text_of)
+    return {*lessons, *(teacher[path] for path in reached(sources, text_of) if path in teacher)}
 
 
 def stubbed_regions(tree, lessons):

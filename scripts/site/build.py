@@ -16,7 +16,7 @@ from markupsafe import Markup
 import changes
 import check_links
 from annotate import Annotated
-from lessons import ladder, read_lessons
+from lessons import ladder, read_lessons, role
 from prose import GLOSSARY, Glossary, Prose
 from reference import FOLDER, Reference, run_doxygen
 from search import Index
@@ -99,7 +99,7 @@ class Site:
     # ---- Frames of pages ----
 
     def lesson_of(self, path):
-        return next((lesson for lesson in self.lessons if path.startswith(lesson.folder + "/")), None)
+        return next((lesson for lesson in self.lessons if path.startswith(lesson.folder + "/") or path in lesson.sources), None)
 
     def menu(self, page, lesson):
         """What stands beside every page: lessons, the pages of this lesson, texts."""
@@ -178,8 +178,9 @@ class Site:
         parent = next((x for x in self.lessons if lesson and x.number in lesson.builds_on[:1]), None)
         if parent is None:
             return None
-        before = parent.program if path == lesson.program else f"{parent.folder}/{path.split('/')[-1]}"
-        if before not in self.tree.files:
+        same_role = [source for source in parent.sources if role(source) == role(path)]
+        before = parent.program if path == lesson.program else next(iter(same_role), None)
+        if before is None:
             return None
         return changes.changes(parent, self.tree.text(before), self.tree.text(path))
 

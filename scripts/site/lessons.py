@@ -1,14 +1,19 @@
 """Lessons: what the headers of their programs say, in which order they are read, and the ladder as a picture."""
 
 import dataclasses
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 from html import escape
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from includes import lesson_files, teachers  # noqa: E402
 
 FIELD = re.compile(r"^// ([A-Z][\w ]*): +(.*)$")
 TITLE = re.compile(r"^// Lesson (\d\d): *(.*)$")
-# Beside the program: files with these names come after those that are the idea.
+# Beside the program: files whose names end so come after those that are the idea.
 LAST = ("options", "costs")
 
 
@@ -53,24 +58,33 @@ class Lesson:
         return text[:1].upper() + text[1:]
 
 
-def read_lesson(tree, folder):
+def role(source):
+    """What a file is for: options and costs, whichever lesson's they are, or its own name."""
+    stem, ending = source.split("/")[-1].rsplit(".", 1)
+    return f"{next((name for name in LAST if stem.endswith(name)), stem)}.{ending}"
+
+
+def read_lesson(tree, folder, taught):
+    """A lesson in a folder; taught: file of lessons/parallel -> number of the lesson that teaches it."""
     name = folder.split("/")[-1]
     program = f"{folder}/{name}.cpp"
     number, title, fields = header_fields(tree.text(program).splitlines())
-    beside = [f for f in tree.names_in(folder)[1] if f.endswith((".hpp", ".cpp")) and f != f"{name}.cpp"]
+    sources = [path for path in lesson_files(tree.files, number) if path != program]
+    sources += [path for path, lesson in taught.items() if lesson == number]
 
     def place(source):
-        stem, ending = source.rsplit(".", 1)
-        return stem in LAST, LAST.index(stem) if stem in LAST else 0, stem, ending == "cpp"
+        stem, ending = role(source).rsplit(".", 1)
+        return stem in LAST, LAST.index(stem) if stem in LAST else 0, source.split("/")[-1].rsplit(".", 1)[0], ending == "cpp"
 
     builds_on = re.findall(r"lesson (\d\d)", " ".join(fields.get("Builds on", [])))
-    return Lesson(number, title, folder, program, [f"{folder}/{f}" for f in sorted(beside, key=place)], fields, builds_on)
+    return Lesson(number, title, folder, program, sorted(sources, key=place), fields, builds_on)
 
 
 def read_lessons(tree):
     """All lessons in the order of reading: each after those that it builds on, and by number as far as that allows."""
     folders = [f for f in tree.folders if re.fullmatch(r"lessons/\d\d_\w+", f)]
-    waiting = sorted((read_lesson(tree, folder) for folder in folders), key=lambda lesson: lesson.number)
+    taught = teachers(tree.files, lambda path: tree.text(path) if path in tree.files else None)
+    waiting = sorted((read_lesson(tree, folder, taught) for folder in folders), key=lambda lesson: lesson.number)
     numbers = {lesson.number for lesson in waiting}
     for lesson in waiting:
         for parent in lesson.builds_on:

@@ -7,7 +7,7 @@
 #include "lessons/parallel/mesh/mesh_options.hpp"
 
 /// @file
-/// The options of lesson 16.
+/// The options of a mesh of five axes.
 
 namespace rankwise {
 

@@ -5,7 +5,7 @@
 #include "lessons/parallel/pipeline/pipeline_options.hpp"
 
 /// @file
-/// The options of lesson 10.
+/// The options of a mesh of three axes: dp, tp and pp.
 
 namespace rankwise {
 

@@ -11,7 +11,7 @@
 #include "lessons/parallel/offload/offload.hpp"
 
 /// @file
-/// Memory and traffic of the lesson, computed from the sizes alone.
+/// Memory and traffic of a mesh whose replicas shard parameters too, computed from the sizes alone.
 
 namespace rankwise {
 

@@ -5,7 +5,7 @@
 #include "lessons/parallel/tensor/split.hpp"
 
 /// @file
-/// The options of lesson 13.
+/// The options of a mesh whose replicas shard parameters too.
 
 namespace rankwise {
 

@@ -8,7 +8,7 @@
 #include "lessons/parallel/zero/zero3_costs.hpp"
 
 /// @file
-/// Memory and traffic of the lesson, computed from the sizes alone.
+/// Memory and traffic of offloading, computed from the sizes alone.
 
 namespace rankwise {
 

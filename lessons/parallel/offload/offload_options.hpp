@@ -8,7 +8,7 @@
 #include "lessons/parallel/zero/zero3_options.hpp"
 
 /// @file
-/// The options of lesson 07.
+/// The options of offloading.
 
 namespace rankwise {
 

@@ -4,7 +4,7 @@
 #include "lessons/parallel/pipeline/pipeline_options.hpp"
 
 /// @file
-/// The options of lesson 09.
+/// The options of a run in which all ranks form one pipeline.
 
 namespace rankwise {
 

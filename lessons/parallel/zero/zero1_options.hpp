@@ -3,7 +3,7 @@
 #include "lessons/parallel/zero/ddp_options.hpp"
 
 /// @file
-/// The options of lesson 04.
+/// The options of ZeRO-1.
 
 namespace rankwise {
 

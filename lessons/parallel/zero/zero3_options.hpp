@@ -4,7 +4,7 @@
 #include "lessons/parallel/zero/stages.hpp"
 
 /// @file
-/// The options of lesson 06.
+/// The options of ZeRO-3.
 
 namespace rankwise {
 

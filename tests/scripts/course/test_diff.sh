@@ -40,6 +40,8 @@ int main()
 }
 TEXT
 touch "$folder/lessons/02_two/buckets.cpp"
+mkdir "$folder/lessons/parallel"
+printf '| %s | [`%s.hpp`](zero/%s.hpp) | What it is |\n' 02 shards shards 04 units units >"$folder/lessons/parallel/README.md"
 
 # program CLASS SUM: a lesson as a class.
 program() {
@@ -115,7 +117,7 @@ expect 0 02 "From lessons/01_one/01_one.cpp to lessons/02_two/02_two.cpp
 -void step() {}
 -
 
-Beside it: lessons/02_two/buckets.cpp"
+Beside it: lessons/02_two/buckets.cpp lessons/parallel/zero/shards.hpp"
 
 expect 0 05 "From lessons/04_four/04_four.cpp to lessons/05_five/05_five.cpp
 

@@ -48,11 +48,12 @@ def region(exercise, line="work();"):
 
 
 class Stubs(unittest.TestCase):
-    tree = {"lessons/03_a/03_a.cpp": region("03.1"),
-            "lessons/04_b/04_b.cpp": '#include "lessons/03_a/a.hpp"\n' + region("04.1")
+    tree = {"lessons/03_a/03_a.cpp": '#include "lessons/parallel/a/a.hpp"\n' + region("03.1"), "lessons/parallel/a/a.hpp": "",
+            "lessons/04_b/04_b.cpp": '#include "lessons/parallel/a/b.hpp"\n' + region("04.1")
                                      + "  // BEGIN TWIN 03.1\n  work();\n  // END TWIN\n  // BEGIN TWIN 02.1\n  rest();\n  // END TWIN\n",
-            "lessons/06_c/06_c.cpp": '#include "lessons/04_b/b.hpp"\n' + region("06.1"),
-            "lessons/07_d/07_d.cpp": '#include "lessons/06_c/c.hpp"\n' + region("07.1"),
+            "lessons/parallel/a/b.hpp": "", "lessons/parallel/a/b.cpp": '#include "lessons/parallel/a/a.hpp"\n' + region("04.2"),
+            "lessons/06_c/06_c.cpp": '#include "lessons/parallel/a/b.hpp"\n#include "lessons/parallel/c/c.hpp"\n' + region("06.1"),
+            "lessons/parallel/c/c.hpp": "", "lessons/07_d/07_d.cpp": '#include "lessons/parallel/c/c.hpp"\n' + region("07.1"),
             "common/ring.cpp": region("02.1"), "gpt2/table.cpp": region("08.1")}
     tree = {path: text.encode() for path, text in tree.items()}
 
@@ -60,12 +61,13 @@ class Stubs(unittest.TestCase):
         return [found.exercise for found in pack.stubbed_regions(self.tree, list(lessons))]
 
     def test_packed_and_later_lessons_but_not_what_a_packed_lesson_builds_on(self):
-        self.assertEqual(self.stubs("03"), ["03.1", "04.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("03"), ["03.1", "04.1", "04.2", "06.1", "07.1"])
         self.assertEqual(self.stubs("03", "06"), ["03.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("04"), ["04.1", "04.2", "06.1", "07.1"])
         self.assertEqual(self.stubs("07"), ["07.1"])
 
     def test_programs_of_all_lessons_run_what_stands_in_common_and_gpt2(self):
-        self.assertEqual(self.stubs("02"), ["02.1", "03.1", "04.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("02"), ["02.1", "03.1", "04.1", "04.2", "06.1", "07.1"])
         self.assertEqual(self.stubs("08"), ["08.1"])
 
     def test_twins_are_left_out_with_their_exercise(self):
