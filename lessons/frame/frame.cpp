@@ -225,29 +225,38 @@ std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
   return saved.updates;
 }
 
-std::optional<std::int64_t> Progress::next_step() const
+std::int64_t Progress::first_step()
 {
-  return made_ < last_ && stopped_by_ == 0 ? std::optional(made_) : std::nullopt;
+  shown_.emplace(run_.options.watch);
+  if (reached_.last) note_step(*std::exchange(reached_.last, std::nullopt), seconds_by_kind(run_.time));
+  return reached_.settled;
 }
 
-void Progress::make_step(const ModelOnRanks& model, const std::function<StepReport()>& train_step)
+Progress::TimedStep::TimedStep(TimeLedger& time)
+    : before(seconds_by_kind(time)), span(time.span(Work::compute, "training step"))
 {
+}
+
+bool Progress::begin_step(std::int64_t step)
+{
+  if (step < made_) return false;
   stop_.begin_step();
   run_.messages.begin_step();
   run_.sent.clear();
-  if (run_.recorder) run_.recorder->begin_step(made_);
   run_.receivers.clear();
-  const std::map<std::string, double> before = seconds_by_kind(run_.time);
-  const Stopwatch clock;
-  StepReport measured;
-  {
-    const auto span = run_.time.span(Work::compute, "training step");
-    measured = train_step();
-    run_.stream->synchronise();
-    run_.messages.end_step();
-  }
-  measured.seconds = clock.seconds();
-  record_step(run_, measured, model.held);
+  if (run_.recorder) run_.recorder->begin_step(step);
+  timed_.emplace(run_.time);
+  return true;
+}
+
+void Progress::end_step(StepReport measured, const HeldShards& held)
+{
+  run_.stream->synchronise();
+  run_.messages.end_step();
+  measured.seconds = timed_->clock.seconds();
+  const std::map<std::string, double> before = std::move(timed_->before);
+  timed_.reset();
+  record_step(run_, measured, held);
   note_step(measured, before);
   stepped_ = true;
   stopped_by_ = stop_.end_step();
@@ -266,37 +275,40 @@ void Progress::note_step(const StepReport& measured, const std::map<std::string,
   report_.progress(made_, last_, progress_note(measured, run_, last_ - made_));
 }
 
-void Progress::report_last_step()
-{
-  if (reached_.last) note_step(*std::exchange(reached_.last, std::nullopt), seconds_by_kind(run_.time));
-}
-
 void Progress::check_replicated(const Tensor& parameters) const
 {
-  const std::int64_t every = run_.options.check_every;
-  if (every > 0 && made_ % every == 0 && !parameters.empty())
+  if (is_due(run_.options.check_every) && !parameters.empty())
     check_replicas(*run_.stream, parameters, fmt::format("after step {}", made_ - 1));
 }
 
-void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<double()>& evaluate)
+bool Progress::validation_is_due() const
+{
+  const bool validated = !record_.validation.empty() && record_.validation.back().step == made_;
+  return stopped_by_ == 0 && !validated && (made_ == last_ || is_due(run_.options.evaluate_every));
+}
+
+void Progress::validate(const std::function<double()>& evaluate)
+{
+  const auto span = run_.time.span(Work::compute, "validation");
+  record_.validation.push_back({made_, evaluate()});
+  report_validation(report_, record_.validation.back(), run_.options.architecture);
+  log({{"step", made_}, {"validation_loss", record_.validation.back().loss}});
+}
+
+bool Progress::save_is_due() const
+{
+  const TrainingOptions& o = run_.options;
+  return checkpoint_is_due(o, made_, last_) || (stopped_by_ != 0 && !o.checkpoint.empty());
+}
+
+void Progress::settle(const ModelOnRanks& model)
 {
   const TrainingOptions& o = run_.options;
   if (made_ == o.compare)
     reached_.compared = gather_parameters(run_.config, model.owned,
                                           Communicator::world().split(model.replica, run_.session.rank()));
-  const bool validation_is_due = o.evaluate_every > 0 && made_ % o.evaluate_every == 0;
-  const bool stops = stopped_by_ != 0;
-  const bool validated = !record_.validation.empty() && record_.validation.back().step == made_;
-  if (!stops && !validated && (made_ == last_ || validation_is_due)) {
-    const auto span = run_.time.span(Work::compute, "validation");
-    record_.validation.push_back({made_, evaluate()});
-    report_validation(report_, record_.validation.back(), run_.options.architecture);
-    log({{"step", made_}, {"validation_loss", record_.validation.back().loss}});
-  }
-  const bool save_is_due = checkpoint_is_due(o, made_, last_) || (stops && !o.checkpoint.empty());
-  if (save_is_due) save(model, updates);
   reached_.settled = made_;
-  if (!validation_is_due && !save_is_due && !stops) return;
+  if (!is_due(o.evaluate_every) && !save_is_due() && stopped_by_ == 0) return;
   enter_record(report_, record_);
   report_.write_so_far();
 }
@@ -336,6 +348,7 @@ void Progress::save(const ModelOnRanks& model, std::int64_t updates)
 
 void Progress::report_results(const ModelOnRanks& model)
 {
+  shown_.reset();
   const Communicator replica = Communicator::world().split(model.replica, run_.session.rank());
   record_.digest = parameter_digest(run_.config, model.owned, replica);
   report_loss(report_, record_, run_.config, run_.tokens);

@@ -96,29 +96,37 @@ class Progress {
   /// @return  number of optimizer updates before the checkpoint; nothing unless the run resumes.
   std::optional<std::int64_t> load(const ModelOnRanks& model);
 
-  /// Number of the next step; nothing after the last one, or after a signal to stop (stop.hpp).
-  std::optional<std::int64_t> next_step() const;
-  /// Runs that step and reports it.
-  void make_step(const ModelOnRanks& model, const std::function<StepReport()>& train_step);
+  /// Number of the first step that is left. Before it, the step that was made as a rank died is reported, and --watch begins.
+  std::int64_t first_step();
+  /// Number of steps after which the run ends: those of the schedule, or after a signal to stop those made so far (stop.hpp).
+  std::int64_t last_step() const { return stopped_by_ == 0 ? last_ : made_; }
+  /// Begins the ledgers of a step.
+  /// @return  false if it was made before a rank died, and only what is due after it is left.
+  bool begin_step(std::int64_t step);
+  /// Reports what the step has returned, and asks all ranks for signals.
+  void end_step(StepReport measured, const HeldShards& held);
   /// True if these ranks have made a step: if not, they have sent nothing that could be compared with a formula.
   bool has_stepped() const { return stepped_; }
-  /// True between a finished step and its after_step().
-  bool step_to_settle() const { return reached_.settled < reached_.made; }
-  /// Reports the step that was made as a rank died, if there is one.
-  void report_last_step();
   /// Compares replicated parameters, which every rank has whole, every --check-every steps.
   /// @failure  Error on all ranks, with the ranks that differ.
   void check_replicated(const Tensor& parameters) const;
-  /// Between two steps: validates, saves, and keeps parameters for the comparison with the reference run, when due.
-  void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<double()>& evaluate);
+  /// True every --evaluate-every steps and after the last one, unless a signal has stopped the run.
+  bool validation_is_due() const;
+  /// Reports the loss that @p evaluate returns.
+  void validate(const std::function<double()>& evaluate);
+  /// True every --checkpoint-every steps, after the last one, and if a signal has stopped the run.
+  bool save_is_due() const;
+  /// Writes the checkpoint.
+  /// @param updates  of the optimizer so far.
+  void save(const ModelOnRanks& model, std::int64_t updates);
+  /// Everything due after the step is done: keeps parameters for the comparison with the reference run, and the report so far.
+  void settle(const ModelOnRanks& model);
 
   /// Between two tokens of a sample: whether a signal has asked any rank to stop, which the report says.
   bool asked_to_stop();
 
   /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);
-  /// Shows what all ranks do, with --watch, until the result is destroyed.
-  [[nodiscard]] ShownRanks show_ranks() const { return ShownRanks(run_.options.watch); }
   /// Blocks "time", "utilisation" (with --peak) and "virtual clock"; writes the trace.
   void report_times();
   /// Ends the report, and writes the page of --html.
@@ -128,13 +136,23 @@ class Progress {
  private:
   void log(const nlohmann::json& line);
   void note_step(const StepReport& measured, const std::map<std::string, double>& before);
-  void save(const ModelOnRanks& model, std::int64_t updates);
+  bool is_due(std::int64_t every) const { return every > 0 && made_ % every == 0; }
   void compare();
   void report_utilisation();
+
+  /// A step from begin_step() to end_step().
+  struct TimedStep {
+    explicit TimedStep(TimeLedger& time);
+    std::map<std::string, double> before;  // seconds by kind of work
+    Stopwatch clock;
+    TimeLedger::Span span;
+  };
 
   Run& run_;
   Report& report_;
   StopRequests stop_;
+  std::optional<TimedStep> timed_;
+  std::optional<ShownRanks> shown_;
   bool stepped_ = false;   // whether these ranks have made a step
   int stopped_by_ = 0;     // signal; 0 for none
   AppendedFile log_;       // --log's

@@ -155,7 +155,6 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
 template <Lesson L>
 int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
 {
-  check_alike(table);
   const int N = ranks_of(options, session);
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   begin_report(report, options.layout(N), table, options, {});
@@ -219,27 +218,14 @@ void report_run(Report& report, L& lesson, const typename L::Options& options, c
 template <Lesson L>
 void set_state(L& lesson, const ModelOnRanks& model, Run& run, Progress& progress, Survivors& survivors)
 {
-  if (run.options.elastic)
-    if (const auto updates = survivors.restore(run, model.held)) return lesson.optimizer().resume(*updates);
-  initialize(model, run);
-  if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
-}
-
-/// The steps that are left, and what is due between them.
-template <Lesson L>
-void make_steps(L& lesson, const ModelOnRanks& model, Progress& progress)
-{
-  const ShownRanks shown = progress.show_ranks();
-  progress.report_last_step();
-  while (true) {
-    if (progress.step_to_settle()) {
-      if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
-      progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate().mean(); });
-    }
-    const auto step = progress.next_step();
-    if (!step) return;
-    progress.make_step(model, [&] { return lesson.train_step(*step); });
+  std::optional<std::int64_t> updates;
+  if (run.options.elastic) updates = survivors.restore(run, model.held);
+  if (!updates) {
+    initialize(model, run);
+    updates = progress.load(model);
   }
+  if (updates) lesson.optimizer().resume(*updates);
+  lesson.after_load();
 }
 
 /// Notes the gradients that each update is made with, of all shards at once or block by block.
@@ -255,41 +241,58 @@ void note_sums(L& lesson, Run& run, const HeldShards& held)
     });
 }
 
+/// With --elastic: copies of the shards of other ranks here, to which gradients are sent before each update; else null.
+template <Lesson L>
+std::unique_ptr<Copies> copy_shards(L& lesson, Run& run, const HeldShards& held, Report& report,
+                                    Survivors& survivors)
+{
+  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); }) {
+    if (run.options.elastic) {
+      auto copies = std::make_unique<Copies>(run, held, run.options.copies);
+      copies->fill();
+      survivors.done(report, run.session);
+      lesson.optimizer().before_update([&all = *copies](const std::vector<Tensor>& gradients,
+                                                        const AdamWStep& step) { all.commit(gradients, step); });
+      return copies;
+    }
+  }
+  return nullptr;
+}
+
 /// Trains, validates, saves and reports on the ranks that are alive.
 /// @throws RankFailure  when one of them dies; the survivors have what the others need to go on.
 template <Lesson L>
-int run_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
-                 const Session& session, Survivors& survivors)
+int train_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
+                   const Session& session, Survivors& survivors)
 {
-  if (!survivors.has_state()) check_alike(table);
+  // What every lesson gets (device, ledgers, groups of ranks, text), and what this one keeps of the model.
   Run run(options, session, options.batch(session.ranks()), options.activation_shape(session));
   L lesson(run, options);
   const ModelOnRanks model = model_on_ranks(lesson);
-
   Progress progress(run, report, survivors.reached);
   if (!survivors.has_state()) progress.begin(table, options.layout(session.ranks()), lesson.describe());
+
+  // Parameters and moments: from the seed, from a file, or from what was kept as a rank died.
   set_state(lesson, model, run, progress, survivors);
-  lesson.after_load();
-  std::optional<Copies> copies;
   if (run.recorder) note_sums(lesson, run, model.held);
-  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); }) {
-    if (options.elastic) {
-      copies.emplace(run, model.held, options.copies);
-      copies->fill();
-      survivors.done(report, session);
-      lesson.optimizer().before_update(
-          [&](const std::vector<Tensor>& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
-    }
-  }
+  const std::unique_ptr<Copies> copies = copy_shards(lesson, run, model.held, report, survivors);
   const std::int64_t updates_before = lesson.optimizer().updates() - survivors.reached.steps();
   try {
-    make_steps(lesson, model, progress);
+    for (std::int64_t step = progress.first_step(); step < progress.last_step(); ++step) {
+      // All ranks compute their sequences of the global batch, sum gradients and update the parameters.
+      if (progress.begin_step(step)) progress.end_step(lesson.train_step(step), model.held);
+      // Every --check-every steps, ranks compare the parameters that all of them have.
+      if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
+      // Every --evaluate-every steps and after the last, the loss of the validation split is measured.
+      if (progress.validation_is_due()) progress.validate([&] { return lesson.evaluate().mean(); });
+      // Every --checkpoint-every steps, after the last and before a stop, the model is saved.
+      if (progress.save_is_due()) progress.save(model, lesson.optimizer().updates());
+      progress.settle(model);
+    }
     report_run(report, lesson, options, model, run, progress);
     if (copies) copies->agree();
   } catch (const RankFailure&) {
-    const std::int64_t updates = lesson.optimizer().updates();
-    if (copies) survivors.keep(*copies, updates);
-    if (updates - updates_before > survivors.reached.steps()) survivors.reached.last = run.checked;
+    survivors.keep(copies.get(), lesson.optimizer().updates(), updates_before, run.checked);
     throw;
   } catch (...) {
     tell_recorded(run);
@@ -297,21 +300,6 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
   }
   if constexpr (requires { lesson.close(); }) lesson.close();
   return progress.finish();
-}
-
-/// The run on all ranks, and with --elastic on those that are left whenever some have died.
-template <Lesson L>
-int run_lesson(Report& report, const OptionTable& table, const typename L::Options& options, Session& session)
-{
-  Survivors survivors;
-  while (true) try {
-      return run_on_ranks<L>(report, table, options, session, survivors);
-    } catch (const RankFailure& failure) {
-      if (!options.elastic) throw;
-      survivors.go_on(session, report, failure);
-      check_ranks<L>(options, session.ranks());
-      if (session.rank() == 0 && !options.checkpoint.empty()) remove_temporary(options.checkpoint);  // begun before
-    }
 }
 
 /// The whole program of a lesson.
@@ -329,10 +317,14 @@ int train(int argc, char** argv)
         check_run<L>(options, table, session);
       },
       [&](Session& session) {
+        check_alike(table);
         Report report(session.rank() == 0, options.report);
         begin_job(report, L::name, ranks_of(options, session));
-        return options.dry_run ? dry_run<L>(report, table, options, session)
-                               : run_lesson<L>(report, table, options, session);
+        if (options.dry_run) return dry_run<L>(report, table, options, session);
+        Survivors survivors;
+        return survivors.run(
+            session, report, options, [&] { check_ranks<L>(options, session.ranks()); },
+            [&] { return train_on_ranks<L>(report, table, options, session, survivors); });
       });
 }
 

@@ -9,6 +9,7 @@
 
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
+#include "common/files/output_file.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
 
@@ -167,12 +168,29 @@ std::vector<KeptShard> Copies::kept() const
 
 // ---- Survivors ------------------------------------------------------------------------------------------------------
 
-void Survivors::keep(const Copies& copies, std::int64_t updates)
+int Survivors::run(Session& session, Report& report, const LessonOptions& options,
+                   const std::function<void()>& check, const std::function<int()>& train)
 {
-  kept_ = copies.kept();
-  updates_ = updates;
+  while (true) try {
+      return train();
+    } catch (const RankFailure& failure) {
+      if (!options.elastic) throw;
+      go_on(session, report, failure);
+      check();
+      if (session.rank() == 0 && !options.checkpoint.empty()) remove_temporary(options.checkpoint);  // begun before
+    }
 }
 
+void Survivors::keep(const Copies* copies, std::int64_t updates, std::int64_t before, const StepReport& made)
+{
+  if (copies != nullptr) {
+    kept_ = copies->kept();
+    updates_ = updates;
+  }
+  if (updates - before > reached.steps()) reached.last = made;
+}
+
+/// Agrees with the other living ranks that this failure has happened; together they become the ranks of the job.
 void Survivors::go_on(Session& session, Report& report, const RankFailure& failure)
 {
   if (!since_) since_.emplace();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -99,11 +100,16 @@ class Survivors {
   /// True if a rank has kept the state of the run, which has begun before.
   bool has_state() const { return updates_.has_value(); }
 
+  /// Calls @p train, and with --elastic again whenever ranks have died and @p check finds that the others can go on.
+  /// @return  what it returns.
+  int run(Session& session, Report& report, const LessonOptions& options, const std::function<void()>& check,
+          const std::function<int()>& train);
+
   /// Keeps what this rank has, until done().
-  /// @param updates  updates of the optimizer so far.
-  void keep(const Copies& copies, std::int64_t updates);
-  /// Agrees with the other living ranks that @p failure has happened; together they become the ranks of the job.
-  void go_on(Session& session, Report& report, const RankFailure& failure);
+  /// @param copies   null without --elastic, when nothing is kept.
+  /// @param updates  of the optimizer so far; @p before of them belong to no step.
+  /// @param made     the step of the last one, which may not have been reported yet.
+  void keep(const Copies* copies, std::int64_t updates, std::int64_t before, const StepReport& made);
 
   /// Fills this rank's shards from what the living ranks have kept.
   /// @return  updates of the optimizer so far; nothing if no rank has kept anything yet, so that the run begins anew.
@@ -113,6 +119,7 @@ class Survivors {
   void done(Report& report, const Session& session);
 
  private:
+  void go_on(Session& session, Report& report, const RankFailure& failure);
   bool shrink(Session& session);
   void receive(Run& run, const HeldShards& held, const std::vector<Move>& moves);
 
