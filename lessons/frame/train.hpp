@@ -23,6 +23,7 @@
 #include "lessons/frame/instruments/recording.hpp"
 #include "lessons/frame/options.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/frame/progress.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/frame/run.hpp"
 #include "lessons/frame/shards.hpp"

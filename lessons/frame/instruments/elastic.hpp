@@ -12,8 +12,8 @@
 #include "common/program/report.hpp"
 #include "gpt2/adamw.hpp"
 #include "lessons/frame/costs.hpp"
-#include "lessons/frame/frame.hpp"
 #include "lessons/frame/options.hpp"
+#include "lessons/frame/progress.hpp"
 #include "lessons/frame/run.hpp"
 #include "lessons/frame/shards.hpp"
 

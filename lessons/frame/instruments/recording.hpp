@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpt2/record/recorder.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/progress.hpp"
 
 /// @file
 /// `--record` and `--check-against`: what all ranks compute, number by number.
