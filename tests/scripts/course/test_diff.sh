@@ -41,7 +41,7 @@ int main()
 TEXT
 touch "$folder/lessons/02_two/buckets.cpp"
 mkdir "$folder/lessons/parallel"
-printf '| %s | [`%s.hpp`](zero/%s.hpp) | What it is |\n' 02 shards shards 04 units units >"$folder/lessons/parallel/README.md"
+printf '| %s | [%s.hpp](zero/%s.hpp) | What it is |\n' 02 shards shards 04 units units >"$folder/lessons/parallel/README.md"
 
 # program CLASS SUM: a lesson as a class.
 program() {
