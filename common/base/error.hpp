@@ -7,7 +7,7 @@
 #include "common/base/source_location.hpp"
 
 /// @file
-/// How Rankwise reports failures: three kinds of exception, and the exit statuses.
+/// Errors: three kinds of exception, and the exit statuses.
 
 namespace rankwise {
 
@@ -22,7 +22,7 @@ enum ExitStatus : int {
 /// The user asked for something that cannot be done. Rank 0 prints the message once; all ranks exit with status 2.
 class UserError : public std::runtime_error {
  public:
-  /// @param asked   what was asked for and why it cannot be done, one sentence.
+  /// @param asked   the request and why it cannot be met, one sentence.
   /// @param remedy  the rule that it violates and what to do instead; may have several lines.
   UserError(const std::string& asked, const std::string& remedy);
 };
@@ -30,7 +30,7 @@ class UserError : public std::runtime_error {
 /// A check failed at run time. It ends the whole job with status 1 and a message with rank, file and line.
 class Error : public std::runtime_error {
  public:
-  /// @param message  what was being done and what happened instead.
+  /// @param message  describes the operation and how it failed.
   /// @param where    the source line that detected it.
   explicit Error(const std::string& message, SourceLocation where = SourceLocation::current());
 
@@ -44,7 +44,7 @@ class Error : public std::runtime_error {
 /// The body of an exercise that has not been written yet.
 class NotImplemented : public Error {
  public:
-  /// As for Error.
+  /// Same parameters as Error.
   explicit NotImplemented(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(message, where)
   {
@@ -53,13 +53,13 @@ class NotImplemented : public Error {
 
 /// Throws Error unless @p holds.
 /// @param holds    the condition that must be true.
-/// @param message  what is wrong if it is not.
+/// @param message  describes the failure.
 /// @param where    the line of the caller.
 void check(bool holds, std::string_view message, SourceLocation where = SourceLocation::current());
 
 /// Body of an exercise's stub: always throws NotImplemented.
 /// @param exercise  the number of the exercise, as "01.1".
-/// @param task      what to write.
+/// @param task      the code to write, in words.
 /// @param where     the line of the stub.
 [[noreturn]] void not_implemented(std::string_view exercise, std::string_view task,
                                   SourceLocation where = SourceLocation::current());

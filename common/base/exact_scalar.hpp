@@ -61,10 +61,10 @@ class ExactScalar {
   }
   /// The upper half plus the carry from the lower half.
   Integer high() const { return high_ + (low_ >> 64); }
-  /// Whether a sum with this upper half is below 2^78 in magnitude.
+  /// True if a sum with this upper half is below 2^78 in magnitude.
   static bool in_range(Integer high) { return -(Integer{1} << 94) <= high && high < Integer{1} << 94; }
 
-  static constexpr double limit = 0x1p46;  // of a term
+  static constexpr double limit = 0x1p46;  // magnitude of a term
   // The sum is high 2^64 + low. Each half can absorb the carries of 2^63 terms, so none is lost in any order.
   Integer low_ = 0, high_ = 0;
   std::int64_t spoiled_ = 0;  // terms that could not be added

@@ -15,9 +15,9 @@ struct Range {
 
   /// One past the last member.
   constexpr std::int64_t end() const { return first + count; }
-  /// Whether it has no members.
+  /// True if it has no members.
   constexpr bool empty() const { return count == 0; }
-  /// Whether @p i is a member.
+  /// True if @p i is a member.
   constexpr bool contains(std::int64_t i) const { return first <= i && i < end(); }
   /// Same first member and same count.
   friend constexpr bool operator==(const Range&, const Range&) = default;

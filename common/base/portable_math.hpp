@@ -14,10 +14,10 @@
 /// They have no branches and no tables, so that a compiler vectorises loops that call them; all are constexpr, which is also
 /// what makes nvcc compile them for a GPU.
 ///
-/// Functions of f32 are computed in f64, with a relative error below 2^-51, and rounded once at the end. Of all 2^32
-/// arguments there is none whose result is not the correctly rounded one (tests/common/base/portable_math_all.cpp). A result
-/// that is not a number is always the positive quiet NaN without payload. Rounding to nearest is assumed, and that subnormal
-/// numbers are not flushed to zero.
+/// Functions of f32 are computed in f64, with a relative error below 2^-51, and rounded once at the end. For each
+/// of the 2^32 arguments the result is the correctly rounded one (tests/common/base/portable_math_all.cpp). A
+/// result that is not a number is always the positive quiet NaN without payload. Rounding to nearest is assumed,
+/// and that subnormal numbers are not flushed to zero.
 ///
 /// Each polynomial has the least possible largest error, relative to the function, on its interval (Remez 1934), for
 /// coefficients that are rounded to f64 one after the other, from the lowest up, each time with those above it fitted again.
@@ -49,9 +49,9 @@ constexpr double polynomial(double x, double lowest, Higher... higher)
     return lowest + x * polynomial(x, higher...);
 }
 
-/// Of the bits of an f64, its sign.
+/// Sign bit of an f64.
 constexpr std::uint64_t sign_bit = 1ULL << 63;
-/// Bits of the fraction of an f64.
+/// Number of fraction bits of an f64.
 constexpr int fraction_bits = 52;
 
 /// |x|.
@@ -103,7 +103,7 @@ constexpr A canonical(A x)
 /// A number as an unevaluated sum, |high| >= |low|.
 struct Sum {
   double high;  ///< the sum, rounded to f64
-  double low;   ///< what is missing of it
+  double low;   ///< rounding error of `high`
 };
 
 /// The sum, rounded to odd: if it is not a number of f64, to that neighbour whose last bit is 1. Rounded once more, to f32,

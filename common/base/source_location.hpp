@@ -11,7 +11,7 @@ namespace rankwise {
 /// File and line of a call: a replacement for std::source_location, which clang 14 lacks here.
 class SourceLocation {
  public:
-  /// As a default argument: file and line of the caller.
+  /// File and line of the caller, if called as a default argument.
   static constexpr SourceLocation current(const char* file = __builtin_FILE(),
                                           std::uint32_t line = __builtin_LINE())
   {

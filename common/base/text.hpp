@@ -27,7 +27,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 /// "a", "a or b", "a, b or c".
 std::string one_of(const std::vector<std::string>& words);
 
-/// Where a relative path was looked for, as " (/home/me/run.h5)": for messages about files. Empty for an absolute path.
+/// The absolute path that a relative one stands for, as " (/home/me/run.h5)": for messages about files. Empty for
+/// an absolute path.
 std::string looked_for(const std::string& path);
 
 /// The parts of a text between the characters @p at, the last one only if it is not empty: split("a,b", ',') is a, b.
@@ -45,11 +46,11 @@ std::size_t character_bytes(std::string_view text);
 std::string printable(std::string_view text);
 
 /// Writes printable(@p text) to a stream, and flushes it.
-/// @return  whether all of it has been written.
+/// @return  true if all of it has been written.
 bool print_text(std::FILE* out, std::string_view text);
 
 /// Writes a text to a stream as it is, with its control characters, and flushes it: what is drawn on a terminal.
-/// @return  whether all of it has been written.
+/// @return  true if all of it has been written.
 bool draw_text(std::FILE* out, std::string_view text);
 
 }  // namespace rankwise

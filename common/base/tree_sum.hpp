@@ -77,7 +77,7 @@ constexpr void tree_over(std::int64_t count, Combine&& combine)
     for (std::int64_t i = 0; i + step < count; i += 2 * step) combine(i, i + step);
 }
 
-/// Whether two aligned runs of leaves are the halves of a larger one.
+/// True if two aligned runs of leaves are the halves of a larger one.
 constexpr bool are_siblings(Range left, Range right)
 {
   return left.count == right.count && left.end() == right.first && left.first % (2 * left.count) == 0;

@@ -25,8 +25,8 @@ namespace rankwise {
 /// @return  the elements of shard r.
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
-/// The same of the terms that the ranks have summed already: GroupSetup::leaves of them, dealt out as DealtLeaves, or
-/// any, to be added in any order. The sum is that of tree_sum(), for any number of ranks.
+/// Reduce-scatters sums over terms that each rank has added already: GroupSetup::leaves terms, dealt out as
+/// DealtLeaves, or terms to be added in any order. The result is that of tree_sum(), for any number of ranks.
 /// @param sum  (n) on each rank. The shard is left in the first subtree, where the others are undefined afterwards.
 Range reduce_scatter_sum(const PartialSum& sum, Group& group, SourceLocation where = SourceLocation::current());
 
@@ -38,8 +38,8 @@ void all_gather(const Tensor& values, Group& group, SourceLocation where = Sourc
 /// summed whole where that takes fewer messages.
 /// @param values  (n) on each rank.
 void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
-/// The same of the terms that the ranks have summed already, as in reduce_scatter_sum(). The first subtree becomes the
-/// sum.
+/// All-reduces sums over terms that each rank has added already, as in reduce_scatter_sum(). The first subtree
+/// becomes the sum.
 void all_reduce_sum(const PartialSum& sum, Group& group, SourceLocation where = SourceLocation::current());
 
 /// Replaces a sum on each rank by the sum over the ranks.
@@ -76,7 +76,7 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
 void all_to_all(const Tensor& sent, const Tensor& received, Group& group,
                 SourceLocation where = SourceLocation::current());
 
-/// The same with blocks of any sizes, which follow each other without gaps. Empty blocks send no message.
+/// All-to-all with blocks of any sizes, which follow each other without gaps. Empty blocks send no message.
 /// @param sent_counts      elements for each rank; their sum is the size of @p sent, or Error.
 /// @param received_counts  elements from each rank; their sum is the size of @p received, or Error. Counts on which
 ///                         sender and receiver disagree end the job, or are named with `--check-messages`.

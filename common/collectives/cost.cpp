@@ -72,7 +72,8 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
   return shares.size() > 1 ? ring_messages * most * c.s : 0;
 }
 
-/// The same for a ring of all ranks, whose shards have one of two sizes: a dry run asks for it of every rank of thousands.
+/// Traffic of a ring of all ranks, whose shards have one of two sizes: a dry run asks for it of every rank of
+/// thousands.
 Traffic ring_traffic(bool gather, const Caller& c)
 {
   const auto messages_of = [&](std::int64_t elements) { return c.messages(elements, ring_message_bytes).messages; };
@@ -81,7 +82,7 @@ Traffic ring_traffic(bool gather, const Caller& c)
           .bytes = c.s * (c.n - left_out)};
 }
 
-/// The same for a ring of all ranks. The first shard is the largest; rank 1 never receives it.
+/// Scratch of a ring of all ranks. The first shard is the largest; rank 1 never receives it.
 std::int64_t ring_scratch(const Caller& c)
 {
   return c.N > 1 ? c.s * ring_messages * std::min(c.shard(c.r == 1 ? 1 : 0).count, ring_message_bytes / c.s) : 0;
@@ -143,7 +144,7 @@ std::int64_t halving_scratch(bool reduces, const Caller& c)
 
 // ---- Subtrees ----
 
-/// Whether the ranks exchange subtrees, because their sums are no branches of one balanced tree.
+/// True if the ranks exchange subtrees, because their sums are not branches of one balanced tree.
 bool exchanges_subtrees(const CollectiveShape& shape, const Caller& c)
 {
   return !DealtLeaves(shape.leaves, c.N).are_balanced();
@@ -329,7 +330,7 @@ Caller caller_of(const CollectiveShape& shape, const Topology& topology, int ran
   return {n, bytes_of(shape.type), static_cast<int>(topology.node_of.size()), rank, has_root ? shape.root : 0};
 }
 
-/// The same call, with `auto` resolved.
+/// The call with `auto` resolved.
 CollectiveShape chosen(CollectiveShape shape, const Topology& topology)
 {
   shape.algorithm =

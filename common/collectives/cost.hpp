@@ -23,7 +23,7 @@ struct CollectiveShape {
   std::int64_t count = 0;              ///< n
   int root = 0;                        ///< root rank of broadcast and reduce
   std::vector<std::int64_t> counts{};  ///< all-to-all-v only, in place of count: elements to each rank
-  std::int64_t leaves = 0;             ///< of a PartialSum: GroupSetup::leaves; 0: of any other sum
+  std::int64_t leaves = 0;             ///< terms of a PartialSum (GroupSetup::leaves); 0 for any other sum
 };
 
 /// Traffic of one rank in a collective, by the formulas in the algorithms' comments; sum over all levels.

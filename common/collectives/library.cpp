@@ -198,7 +198,7 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   const bool here = group.rank() == root;
   OnHost host(values, group);
   auto* const data = static_cast<std::byte*>(host.tensor().raw());
-  // Where the root is not rank 0, MPICH 4.0 takes MPI_IN_PLACE for an address and crashes: it gets a copy.
+  // For a root other than rank 0, MPICH 4.0 takes MPI_IN_PLACE for an address and crashes: it gets a copy.
   std::vector<std::byte> copy;
   if (here && root != 0) copy.assign(data, data + values.bytes());
   const void* const own = !here ? data : root == 0 ? MPI_IN_PLACE : copy.data();

@@ -26,19 +26,19 @@ namespace rankwise {
 /// Up to this many bytes every rank computes the whole sum of an all-reduce: that takes one barrier instead of two.
 inline constexpr std::int64_t shared_whole_bytes = 16 << 10;
 
-/// As reduce_scatter_sum(): shard r of Partition(n, N) is complete on rank r.
+/// reduce_scatter_sum() in shared memory: shard r of Partition(n, N) is complete on rank r.
 /// @cost  reads (N-1) s elements.
 void shared_reduce_scatter_sum(const Tensor& values, Group& group);
-/// As all_gather().
+/// all_gather() in shared memory.
 /// @cost  reads n - s elements.
 void shared_all_gather(const Tensor& values, Group& group);
-/// As all_reduce_sum().
+/// all_reduce_sum() in shared memory.
 /// @cost  reads (N-1) s + n - s elements, which is 2 n (N-1)/N when N divides n; up to shared_whole_bytes (N-1) n.
 void shared_all_reduce_sum(const Tensor& values, Group& group);
-/// As broadcast().
+/// broadcast() in shared memory.
 /// @cost  every rank but the root reads n elements.
 void shared_broadcast(const Tensor& values, int root, Group& group);
-/// As reduce_sum().
+/// reduce_sum() in shared memory.
 /// @cost  reads (N-1) s elements, and the root n - s more.
 void shared_reduce_sum(const Tensor& values, int root, Group& group);
 

@@ -30,7 +30,7 @@ void subtree_reduce_scatter_sum(const PartialSum& sum, const DealtLeaves& leaves
   const Partition shards(first.elements(), N);
   const Range own = shards.shard(group.rank());
 
-  // Where shard r of each subtree arrives: one place after the other, by leaf.
+  // Runs of all ranks, in the order of the leaves: shard r of each subtree arrives in a place of its own.
   std::vector<Range> runs;
   std::vector<std::size_t> first_run;  // by rank
   std::size_t rounds = 0;

@@ -15,12 +15,12 @@ namespace rankwise {
 /// The leaves of a tree, dealt out among ranks: rank r has shard r of Partition(leaves, N).
 class DealtLeaves {
  public:
-  /// @param leaves  of the tree; 0 if sums have no order.
+  /// @param leaves  number of leaves of the tree; 0 if sums have no order.
   /// @param ranks   N >= 1.
   DealtLeaves(std::int64_t leaves, int ranks) : deal_(leaves, ranks) {}
 
-  /// Whether every rank has a subtree, and ranks that add neighbours first (halving.hpp) continue the tree: N and the
-  /// leaves of a rank are powers of two. Also if sums have no order.
+  /// True if every rank has one subtree, and ranks that add neighbours first (halving.hpp) continue the tree: N and
+  /// the leaves of a rank are powers of two. Also true if sums have no order.
   bool are_balanced() const;
   /// The subtrees of a rank.
   std::vector<Range> runs_of(std::int64_t rank) const;

@@ -36,7 +36,7 @@ class Descriptor {
   Descriptor& operator=(Descriptor&& other) noexcept;  ///< as above
   ~Descriptor();
 
-  /// Whether a file is open.
+  /// True if a file is open.
   bool good() const { return id_ >= 0; }
   /// The number of the open file.
   int id() const { return id_; }

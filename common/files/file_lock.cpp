@@ -39,7 +39,7 @@ std::string holder(const Descriptor& file)
   return count > 0 ? std::string(text.data(), static_cast<std::size_t>(count)) : "another process";
 }
 
-/// Whether the open file still has its name: a holder that ends removes it while others may be waiting.
+/// True if the open file still has its name: a holder that ends removes it while others may be waiting.
 bool has_name(const Descriptor& file, const std::string& name)
 {
   struct stat open {

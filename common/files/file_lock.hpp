@@ -15,7 +15,7 @@ namespace rankwise {
 class FileLock {
  public:
   /// @param path   the file; links are followed, so that all its names share one lock.
-  /// @param asked  how the user named it, as "--checkpoint=run.h5".
+  /// @param asked  the option that names it, as "--checkpoint=run.h5".
   /// @throws UserError  when another process holds the lock, naming its host and process number, or when no lock file
   ///                    can be created. If the file system does not support locks, a warning is printed on standard
   ///                    error and no lock is held.

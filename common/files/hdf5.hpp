@@ -73,7 +73,7 @@ Hdf5Object open_hdf5_to_write(const std::string& path);
 /// @param path        the file.
 /// @param user_block  bytes that HDF5 reserves at the beginning of the file: 0, 512 or a greater power of two.
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
-/// Whether @p object has an attribute called @p name.
+/// True if @p object has an attribute called @p name.
 bool has_attribute(const Hdf5Object& object, const std::string& name);
 /// Writes the text attribute @p name, which must not exist yet.
 void write_attribute(const Hdf5Object& object, const std::string& name, const std::string& text);
@@ -109,7 +109,7 @@ std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset);
 Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name);
 /// Its extents. Throws Error for more than two dimensions.
 Shape shape_of(const Hdf5Object& dataset);
-/// Whether its elements are f32, in either byte order.
+/// True if its elements are f32, in either byte order.
 bool holds_f32(const Hdf5Object& dataset);
 
 /// A rectangle to copy between a block of memory and a dataset. Vectors are one row.

@@ -12,7 +12,7 @@
 
 namespace rankwise {
 
-/// What a program does with a file.
+/// Use of a file that a command line names.
 enum class FileUse {
   read,
   replace,  ///< write it, and give it its name when it is complete
@@ -23,7 +23,7 @@ enum class FileUse {
 struct NamedFile {
   std::string path;             ///< as given
   std::string asked;            ///< the option that names it, as "--report=run.json"
-  FileUse use = FileUse::read;  ///< what the program does with it
+  FileUse use = FileUse::read;  ///< its use by the program
   std::string_view kind{};      ///< name in the seal of a sealed file that is written; empty: it has none
 };
 

@@ -163,7 +163,8 @@ void set_job_number(std::uint64_t number)
 
 namespace {
 
-/// Gives the open file the access list and the users' attributes of @p path. @return  whether it has them; errno says why not.
+/// Gives the open file the access list and the users' attributes of @p path. @return  true if it has them; else
+/// errno says why not.
 bool copy_attributes([[maybe_unused]] const Descriptor& file, [[maybe_unused]] const std::string& path)
 {
 #ifdef __linux__

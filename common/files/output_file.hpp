@@ -22,7 +22,7 @@ namespace rankwise {
 /// @throws UserError  for cyclic links, and for links of other users in folders where everybody may make them.
 std::string resolve_links(const std::string& path);
 
-/// Whether @p path is a device, a pipe, or a file that this process has open (/dev/stdout), which cannot be
+/// True if @p path is a device, a pipe, or a file that this process has open (/dev/stdout), which cannot be
 /// replaced but only written to.
 bool is_stream(const std::string& path);
 
@@ -36,7 +36,7 @@ std::string name_beside(const std::string& path, std::string_view before, std::s
 /// of a job use the same name, and different jobs use different ones.
 std::string temporary_name(const std::string& path);
 
-/// Whether @p path, itself and not what it may link to, could be a temporary file of @p target, of this job or of another one.
+/// True if @p path itself, without following links, could be a temporary file of @p target, of this job or another.
 bool is_temporary_of(const std::string& path, const std::string& target);
 
 /// Sets the number of the job; by default it is a random number drawn by this process.
@@ -91,7 +91,7 @@ class OutputFile {
 /// @failure  Error; an existing file is then unchanged, unless it is a stream.
 void write_file(const std::string& path, std::string_view content);
 
-/// A file to which a run adds, as a log. What was there stays.
+/// A file to which a run adds, as a log. Its earlier content stays.
 class AppendedFile {
  public:
   /// Opens nothing yet.

@@ -28,7 +28,7 @@ using namespace std::string_view_literals;
 struct OtherKind {
   std::string_view begin;    // its first bytes, for begins_as()
   std::string_view called;   // its name in messages
-  std::string_view command;  // what makes text of it
+  std::string_view command;  // command that turns it into text
 };
 
 constexpr std::array<OtherKind, 15> other_kinds{{
@@ -51,7 +51,7 @@ constexpr std::array<OtherKind, 15> other_kinds{{
     {"\x89HDF\r\n\x1A\n"sv, "HDF5", ""},
 }};
 
-/// Whether a text begins with a pattern, in which ? is any byte but 0.
+/// True if a text begins with a pattern, in which ? is any byte but 0.
 bool begins_as(std::string_view text, std::string_view pattern)
 {
   const auto fits = [](char wanted, char byte) { return wanted == '?' ? byte != '\0' : byte == wanted; };

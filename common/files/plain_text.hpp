@@ -14,7 +14,7 @@ namespace rankwise {
 
 /// A text without the byte-order mark with which some editors begin it.
 /// @param begin    its first bytes, or all of it.
-/// @param request  how the user named it, and what else to do.
+/// @param request  the option that names it, and advice.
 /// @throws UserError  when the first bytes are those of UTF-16, UTF-32, a compressed file, a file of Rankwise or another that is
 ///                    no text, with the command that makes text of it.
 std::string_view without_mark(std::string_view begin, const FileRequest& request);

@@ -35,7 +35,7 @@ using Digest = std::array<std::byte, sizeof(XXH128_canonical_t)>;
 // Offsets of the fields of a seal.
 constexpr std::size_t magic_at = 0, kind_at = 16, version_at = 48, length_at = 56, content_at = 64, own_at = 496;
 
-// As in PNG: no text file begins like this, and a transfer that converts line ends damages it.
+// Magic number after PNG's: no text file begins like this, and a transfer that converts line ends damages it.
 constexpr std::array<char, 16> magic{'\x89', 'R', 'A', 'N', 'K', 'W', 'I', 'S', 'E', '\r', '\n', '\x1a', '\n'};
 constexpr std::array<char, 8> hdf5_magic{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
 
@@ -159,7 +159,7 @@ std::string refusal_of_name(const std::string& path)
   return "";
 }
 
-/// As above, for the seal itself.
+/// Reason why the seal cannot be used; empty if it can.
 std::string refusal_of_seal(const Seal& seal, std::int64_t length, const FileKind& kind)
 {
   if (holds(seal, 0, std::as_bytes(std::span(hdf5_magic))))
@@ -184,7 +184,7 @@ std::string refusal_of_seal(const Seal& seal, std::int64_t length, const FileKin
   return "";
 }
 
-/// As above, for the whole file.
+/// Reason why the whole file cannot be used; empty if it can.
 std::string refusal(const std::string& path, const FileKind& kind)
 {
   if (std::string why = refusal_of_name(path); !why.empty()) return why;

@@ -35,8 +35,8 @@ struct FileKind {
 
 /// Further text for a message about an unusable file.
 struct FileRequest {
-  std::string asked;   ///< how the user named the file, as "--data=corpus.h5"
-  std::string remedy;  ///< how such a file is made
+  std::string asked;   ///< the option that names the file, as "--data=corpus.h5"
+  std::string remedy;  ///< the way to make such a file
 };
 
 /// Bytes of the seal; HDF5's content begins after them.
@@ -50,7 +50,7 @@ void commit_sealed(const std::string& path, const FileKind& kind);
 
 /// Rejects a file that is incomplete, of another kind or of another version.
 /// @param path     the file.
-/// @param kind     what it should be.
+/// @param kind     the expected kind.
 /// @param request  further text for the message.
 /// @cost           reads the file once.
 /// @throws UserError  when it is missing, a folder, unreadable, without a seal, of another kind or version, cut
@@ -60,8 +60,8 @@ void check_seal(const std::string& path, const FileKind& kind, const FileRequest
 /// The name in a file's seal, or "a program" for an ELF executable; empty for any other file, or if it cannot be read.
 std::string kind_of_file(const std::string& path);
 
-/// A digest of a file's bytes; of a sealed file only those of its seal are read, which holds the digest of the others. Empty
-/// if it cannot be read or is not a regular file.
+/// A digest of a file's bytes. A sealed file has its seal read only, which holds the digest of the rest. Empty if
+/// the file cannot be read or is not a regular file.
 std::string content_digest(const std::string& path);
 
 }  // namespace rankwise

@@ -79,7 +79,7 @@ std::vector<MemoryLimit> find_limits()
 
 MemoryLimit memory_for_each(int ranks)
 {
-  constexpr std::int64_t beside_bytes = 64 << 20;  // what no ledger counts: buffers of MPI and HDF5, tokens
+  constexpr std::int64_t beside_bytes = 64 << 20;  // memory outside the ledgers: buffers of MPI and HDF5, tokens
   static const std::vector<MemoryLimit> limits = find_limits();
   const auto of_one = [&](const MemoryLimit& limit) { return limit.shared ? limit.bytes / ranks : limit.bytes; };
   MemoryLimit least = *std::ranges::min_element(limits, {}, of_one);

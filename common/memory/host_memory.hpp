@@ -4,15 +4,15 @@
 #include <string>
 
 /// @file
-/// How much memory of the host the ranks may take.
+/// Host memory that the ranks may take.
 
 namespace rankwise {
 
-/// What limits the memory of a process.
+/// A limit on the memory of a process.
 struct MemoryLimit {
-  std::string of;          ///< as "this machine", "the control group /sys/fs/cgroup/job" or "ulimit -v"
-  std::int64_t bytes = 0;  ///< that are left
-  bool shared = true;      ///< whether the processes of the machine share them
+  std::string of;          ///< its origin: "this machine", "the control group /sys/fs/cgroup/job" or "ulimit -v"
+  std::int64_t bytes = 0;  ///< bytes left
+  bool shared = true;      ///< true if the processes of the machine share them
 };
 
 /// The limit that leaves least to each of @p ranks processes of this machine, with the bytes of one of them. It is as it was when

@@ -53,7 +53,7 @@ struct CategoryBytes {
   std::int64_t total() const;
   /// Lines "parameters 882,176" with the total last; empty categories are omitted.
   std::string table() const;
-  /// Whether all categories have the same bytes.
+  /// True if all categories have the same bytes.
   friend bool operator==(const CategoryBytes&, const CategoryBytes&) = default;
 };
 
@@ -73,13 +73,13 @@ inline const CategoryBytes& in_tier(Tier tier, const TierBytes& bytes)
 /// Rejects a run whose planned memory exceeds the limit.
 /// @param planned      bytes on the device tier, by category.
 /// @param limit_bytes  capacity of the device; 0 for no limit.
-/// @param remedy       what the user can do about it, one sentence.
+/// @param remedy       advice for the user, one sentence.
 /// @throws UserError   with the bytes by category.
 void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, const std::string& remedy);
 
 /// Change of the device tier's contents, as a trace shows it.
 struct MemoryEvent {
-  EventTime time;       ///< when it changed
+  EventTime time;       ///< time of the change
   CategoryBytes bytes;  ///< allocated from then on, until the next event
 };
 

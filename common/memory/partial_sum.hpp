@@ -7,7 +7,7 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// What a rank contributes to a sum over ranks.
+/// Contribution of a rank to a sum over ranks.
 
 namespace rankwise {
 
@@ -25,7 +25,7 @@ struct PartialSum {
   }
   /// whole(), for code that knows of one tensor only.
   operator const Tensor&() const { return whole(); }
-  /// The same sum of some elements only.
+  /// The sum of some elements only.
   PartialSum slice(Range elements) const
   {
     PartialSum part;

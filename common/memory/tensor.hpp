@@ -119,7 +119,7 @@ class Shape {
   std::int64_t operator[](int i) const { return extents_[static_cast<std::size_t>(i)]; }
   /// Product of the extents; 1 without dimensions.
   std::int64_t elements() const;
-  /// As "(2, 3, 4)".
+  /// The extents as text: "(2, 3, 4)".
   std::string text() const;
   /// Same rank and extents.
   friend bool operator==(const Shape&, const Shape&) = default;
@@ -150,7 +150,7 @@ class Tensor {
           "a tensor's shape does not fit its elements");
   }
 
-  /// Whether it views no memory.
+  /// True if it views no memory.
   bool empty() const { return data_ == nullptr; }
   /// Element type.
   DType type() const { return type_; }
@@ -179,7 +179,7 @@ class Tensor {
     return {data<T>(where), static_cast<std::size_t>(elements())};
   }
 
-  /// The same elements in another shape; Error unless it has the same number of elements.
+  /// The elements in another shape; Error unless it has the same number of elements.
   Tensor reshaped(const Shape& shape, SourceLocation where = SourceLocation::current()) const;
   /// The elements of @p range in row-major order, as a one-dimensional tensor; Error if the range is out of bounds.
   Tensor slice(Range range, SourceLocation where = SourceLocation::current()) const;
@@ -194,7 +194,7 @@ class Tensor {
 };
 
 /// Calls @p f with a value of the C++ type that corresponds to @p type: f32, bf16 or f64.
-/// @return what @p f returns. Error for integer types.
+/// @return  the result of @p f. Error for integer types.
 template <class F>
 decltype(auto) with_real_type(DType type, F&& f)
 {

@@ -42,7 +42,7 @@ Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mp
   if (Rehearsal::current()) return {};
   const Communicator world = Communicator::world();
   if (device != DeviceKind::cuda || world.ranks() == 1) return {};
-  int own = ranks_on_machine() <= gpu_facts().count ? 1 : 0;  // whether this machine's ranks have a GPU each
+  int own = ranks_on_machine() <= gpu_facts().count ? 1 : 0;  // 1 if this machine's ranks have a GPU each
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MIN, world.handle()), "choosing the transport");
 
   const bool automatic = transport == TransportKind::automatic;

@@ -32,13 +32,13 @@ void check_own_gpus(TransportKind transport, DeviceKind device);
 /// The library that carries a run's messages.
 struct Carrier {
   bool nccl = false;  ///< NCCL; else MPI
-  std::string text;   ///< which one and why, in a sentence; empty where there was no choice
+  std::string text;   ///< the choice and its reason, in a sentence; empty if there was no choice
 };
 
 /// Chooses the library; all ranks make this call.
 /// @param transport  as requested, accepted by both checks.
 /// @param device     device on which the ranks compute.
-/// @param needs_mpi  whether some part of the run requires MPI, so that `auto` selects it.
+/// @param needs_mpi  true if some part of the run requires MPI, so that `auto` selects it.
 Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mpi);
 
 }  // namespace rankwise

@@ -12,7 +12,8 @@ namespace rankwise {
 
 namespace {
 
-/// How long a collective may take to end while an exception is on its way out: it uses objects that are destroyed next.
+/// Time that a collective may take to end while an exception is on its way out: it uses objects that are destroyed
+/// next.
 constexpr std::chrono::seconds time_to_end{1};
 
 }  // namespace

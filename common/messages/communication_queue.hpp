@@ -81,7 +81,7 @@ class CommunicationQueue {
   std::deque<Job> jobs_;               // not begun yet
   std::int64_t started_ = 0;           // number of collectives started so far
   std::int64_t done_ = 0;              // number of collectives done so far
-  bool working_ = false;               // whether one is running now
+  bool working_ = false;               // true while a collective runs
   std::exception_ptr failure_;         // a rank has died: the thread has ended
   std::map<std::int64_t, End> ended_;  // by number, until waited for
   bool ending_ = false;

@@ -31,14 +31,14 @@ class Communicator {
   /// Some ranks of this communicator, this one among them, in this order. All its ranks make this call, those with a
   /// rank in common with the same ranks.
   Communicator among(const std::vector<int>& ranks) const;
-  /// The same ranks, with messages of their own; all of them make this call.
+  /// A communicator of the same ranks, with messages of its own; all of them make this call.
   Communicator duplicate() const;
   /// The ranks of this communicator that run on the same machine.
   Communicator split_by_machine() const;
 
   /// MPI's handle; none in a rehearsal.
   MPI_Comm handle() const { return handle_; }
-  /// Whether it has no ranks.
+  /// True if it has no ranks.
   bool empty() const { return ranks_ == 0; }
   /// This rank, 0 <= rank < ranks.
   int rank() const { return rank_; }

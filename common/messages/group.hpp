@@ -83,7 +83,7 @@ class Group {
   Stream& stream() const { return *setup_.stream; }
   /// Stream that produces the data to send and consumes the data received.
   Stream& compute() const { return setup_.compute != nullptr ? *setup_.compute : *setup_.stream; }
-  /// Whether collectives synchronise with compute(): each begins after the earlier work of compute(), and later
+  /// True if collectives synchronise with compute(): each begins after the earlier work of compute(), and later
   /// work of compute() begins after it. A CommunicationQueue does its own ordering and turns this off meanwhile.
   bool follows_compute() const { return follows_compute_; }
   void follow_compute(bool follows) { follows_compute_ = follows; }  ///< sets follows_compute()
@@ -107,7 +107,7 @@ class Group {
   /// Group of the ranks with this rank's position on each node, one from each. Its traffic is counted under
   /// "NAME between". Error as for inside().
   Group& between();
-  /// Whether inside() and between() exist.
+  /// True if inside() and between() exist.
   bool has_levels() const { return inside_ != nullptr; }
 
   /// Memory that its ranks share. Error unless the algorithm is shared, or auto may choose it.

@@ -39,7 +39,7 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
 /// traffic against its own formula and adds `traffic` to the JSON document. All ranks make this call.
 /// @param report    the report.
 /// @param group     name of the group.
-/// @param what      what the traffic is of, as "a step".
+/// @param what      the traffic in words, as "a step".
 /// @param measured  traffic of this rank.
 /// @param expected  traffic of this rank, by formula.
 /// @param formula   the formula in letters, for people.

@@ -13,7 +13,7 @@ namespace rankwise {
 namespace {
 
 constexpr std::int64_t largest_message = 1 << 30;  // bytes; MPI counts in int
-constexpr int tag_outside = 0;                     // of collectives
+constexpr int tag_outside = 0;                     // tag of messages outside collectives
 
 }  // namespace
 

@@ -18,10 +18,10 @@ namespace rankwise {
 /// @return  1 <= tag <= largest; tag 0 is for messages outside of collectives.
 int message_tag(const Collective& collective, std::int64_t number, int largest);
 
-/// When a send is complete.
+/// Condition for a send to be complete.
 enum class Sends : std::uint8_t {
-  standard,     ///< when its memory may be reused; a small message may still be under way
-  synchronous,  ///< when the receiver has begun to receive, however small the message
+  standard,     ///< its memory may be reused; a small message may still be under way
+  synchronous,  ///< the receiver has begun to receive, however small the message
 };
 
 /// A transport between the ranks of a communicator. A transfer is one or more MPI messages of at most 1 GiB.
@@ -29,7 +29,7 @@ class MpiTransport final : public Transport {
  public:
   /// @param communicator  outlives the transport.
   /// @param stream        stream of a device whose memory is host memory; outlives the transport.
-  /// @param sends         when a send is complete.
+  /// @param sends         condition for a send to be complete.
   MpiTransport(const Communicator& communicator, Stream& stream, Sends sends = Sends::standard);
   /// All transfers must have been finished, or the job ends; this is not checked during stack unwinding.
   ~MpiTransport() override;
@@ -58,7 +58,7 @@ class MpiTransport final : public Transport {
   Stream& stream_;
   const Sends sends_;
   std::vector<Batch> batches_;          // by ticket
-  std::vector<MPI_Status> statuses_{};  // of the batch being finished
+  std::vector<MPI_Status> statuses_{};  // statuses of the batch being finished
   int largest_tag_;
   int tag_ = 0;                   // tag of messages started now
   std::int64_t collectives_ = 0;  // number so far

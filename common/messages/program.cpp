@@ -188,7 +188,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
     std::optional<Watchdog> watchdog;  // a single rank needs none
     if (session.ranks() > 1) watchdog.emplace(flight_recorder(), timeout_s);
     deadline.reset();
-    std::vector<FileLock> locks;  // of rank 0, which renames all files
+    std::vector<FileLock> locks;  // locks of rank 0, which renames all files
     if (!own)
       own = refusal([&] {
         if (session.rank() == 0) locks = check_and_lock(options);

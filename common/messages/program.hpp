@@ -32,8 +32,8 @@ namespace rankwise {
 int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
                 const std::function<int(Session&)>& run);
 
-/// The same for a program whose command line has files besides options: words without --. Rank 0 does the work; other ranks have
-/// nothing to do.
+/// run_program() for a command line with files besides options: words without --. Rank 0 does the work; other ranks
+/// have nothing to do.
 /// @param check  called on rank 0 with the files; as above.
 /// @param run    called on rank 0; returns the exit status.
 int run_file_program(int argc, char** argv, OptionTable& options,

@@ -37,7 +37,7 @@ class StagingTransport final : public TransportLayer {
 
   Buffer take(std::int64_t bytes);
 
-  DeviceMemory memory_;  // of the staging buffers
+  DeviceMemory memory_;  // memory of the staging buffers
   std::vector<Buffer> free_;
   std::map<Ticket, std::vector<Carried>> carried_;
 };

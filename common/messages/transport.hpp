@@ -51,7 +51,7 @@ struct Collective {
   std::int64_t count = 0;                            ///< number of elements; 0 for all-to-all-v, where ranks differ
   int root = 0;                                      ///< root rank, for collectives that have one
   SourceLocation where = SourceLocation::current();  ///< line of the caller
-  std::string_view label = CollectiveLabel::current();  ///< what it is for
+  std::string_view label = CollectiveLabel::current();  ///< its purpose
   std::span<const std::int64_t> sent{};                 ///< all-to-all-v: elements to each rank; valid in enter()
   std::span<const std::int64_t> received{};             ///< all-to-all-v: elements from each rank; valid in enter()
 };

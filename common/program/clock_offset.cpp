@@ -11,7 +11,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr int questions = 50;  // of each rank
+constexpr int questions = 50;  // questions of each rank
 
 std::int64_t if_larger(std::int64_t difference_ns, std::int64_t error_ns)
 {

@@ -10,15 +10,15 @@
 #include "common/program/session.hpp"
 
 /// @file
-/// The wall clocks of all ranks as one: how far each of them is from rank 0's.
+/// Wall clocks of all ranks, related to rank 0's.
 
 namespace rankwise {
 
-/// How far this rank's clock is from rank 0's at one moment.
+/// Offset of this rank's clock from rank 0's at one moment.
 struct ClockOffset {
   std::int64_t at_ns = 0;      ///< the moment, on this rank's clock
-  std::int64_t offset_ns = 0;  ///< what has to be added to this rank's clock for rank 0's
-  std::int64_t error_ns = 0;   ///< the offset is right within this: half of the shortest round trip; 0 on rank 0
+  std::int64_t offset_ns = 0;  ///< nanoseconds to add to this rank's clock to get rank 0's
+  std::int64_t error_ns = 0;   ///< bound on the error of the offset: half of the shortest round trip; 0 on rank 0
 };
 
 /// Measures the offset; all ranks make this call. Each asks rank 0 for its time again and again, and the answer that came back
@@ -37,8 +37,8 @@ class AlignedClock {
 
   /// Rank 0's time at a time of this rank.
   std::int64_t operator()(std::int64_t time_ns) const;
-  /// What was measured: `offset_us`, `error_us` (the residual), `drift_us` (from the start to the end of the run) and
-  /// `corrected`, whether times are changed.
+  /// The measurement: `offset_us`, `error_us` (the residual), `drift_us` (from the start to the end of the run) and
+  /// `corrected`, true if times are changed.
   nlohmann::json json() const;
 
  private:

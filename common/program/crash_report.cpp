@@ -119,7 +119,7 @@ void prepare_place()
 }
 
 /// Runs addr2line, which writes to standard error, for ten seconds at most.
-/// @return  whether it ran.
+/// @return  true if it ran.
 bool run_addr2line(char* const* arguments)
 {
   pid_t child = 0;

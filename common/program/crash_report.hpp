@@ -17,7 +17,7 @@ namespace rankwise {
 ///
 /// MPI's handlers are replaced; in a build with a sanitizer the sanitizer's handlers are kept.
 /// @param who             beginning of the message, as "rank 2 of 4: 03_ddp".
-/// @param first_to_speak  returns whether no other rank has reported a failure yet; called in the signal handler.
+/// @param first_to_speak  returns true if no other rank has reported a failure yet; called in the signal handler.
 ///                        If it returns false, the process prints nothing and gives the first rank five seconds to
 ///                        report.
 void report_crashes(const std::string& who, bool (*first_to_speak)());

@@ -35,7 +35,7 @@ int number_in(const char* variable)
   return text != nullptr && read_value(text, number).empty() ? number : 0;
 }
 
-/// Whether this process is a task of the Slurm step itself. A shell or batch job started inside a step may have
+/// True if this process is a task of the Slurm step itself. A shell or batch job started inside a step may have
 /// inherited the step's variables, but Slurm renumbers its tasks from 0 and records which process it started.
 bool is_task()
 {

@@ -7,7 +7,7 @@
 
 namespace rankwise {
 
-/// Whether this process was started by a launcher of MPI, such as mpirun.
+/// True if a launcher of MPI, such as mpirun, started this process.
 bool has_launcher();
 
 /// The number that the launcher gave this process, before MPI tells its rank; 0 without a launcher.

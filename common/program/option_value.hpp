@@ -44,9 +44,9 @@ std::string read_value(const std::string& text, OptionVariable variable);
 
 /// The value as a user would type it. Inverse of read_value().
 std::string show_value(const OptionVariable& variable);
-/// As a user would type it, with the largest unit that divides it.
+/// A number of bytes as a user would type it, with the largest unit that divides it.
 std::string show_value(const Bytes& bytes);
-/// As a user would type it, with four digits.
+/// A quantity as a user would type it, with four digits.
 std::string show_value(const Quantity& quantity);
 
 /// The value for a report: Bytes and a Quantity as a number.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* list_all = "--help lists all options.";
 
-/// Whether a word of a command line begins like an option, as "--steps"; not "-- " or "--5".
+/// True if a word of a command line begins like an option, as "--steps"; not "-- " or "--5".
 bool begins_option(const std::string& word)
 {
   return word.starts_with("--") && word.size() > 2 && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
@@ -34,7 +34,7 @@ std::string_view without_comment(std::string_view line)
 }
 
 /// A value in quotes, which a comment may follow.
-/// @param line  what begins with the quote.
+/// @param line  text that begins with the quote.
 /// @param name  of the option, and where it is set.
 std::string quoted_value(std::string_view line, const std::string& name)
 {

@@ -27,9 +27,9 @@ class HelpRequest : public std::runtime_error {
 /// A condition under which an option does something.
 struct Effect {
   const char* option;   ///< its name
-  bool works;           ///< whether it does something in this run
-  std::string why_not;  ///< why it does nothing, to complete "--top-k=5 ...", as "without --sample"
-  std::string remedy;   ///< what to do instead of leaving it out
+  bool works;           ///< true if it does something in this run
+  std::string why_not;  ///< reason why it does nothing, to complete "--top-k=5 ...", as "without --sample"
+  std::string remedy;   ///< advice other than to leave it out
 };
 
 /// The options of one program. Each is bound to a variable, whose initial value is the default.
@@ -42,12 +42,12 @@ struct Effect {
 class OptionTable {
  public:
   /// @param program      name of the program, as "01_single_device".
-  /// @param description  what it does, in one line.
+  /// @param description  its purpose, in one line.
   OptionTable(std::string program, std::string description);
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
 
-  /// Declares one option; that of a bool is a flag.
+  /// Declares one option; an option of type bool is a flag.
   /// @param group  heading under which it is shown.
   /// @param name   name without dashes, unique.
   /// @param value  holds the default now and the user's value after parse(); must outlive parse().
@@ -57,7 +57,7 @@ class OptionTable {
            const std::string& kind = "");
 
   /// Declares an option that names a file; empty: none. Otherwise as add().
-  /// @param use   what the program does with the file; files() lists it.
+  /// @param use   the program's use of the file; files() lists it.
   /// @param kind  as in NamedFile.
   void add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
                 const std::string& help, std::string_view kind = {});
@@ -77,10 +77,10 @@ class OptionTable {
   /// Name of the program.
   const std::string& program() const { return program_; }
 
-  /// Whether the user set this option, on the command line or in the file.
+  /// True if the user set this option, on the command line or in the file.
   bool given(const std::string& name) const;
 
-  /// Whether a flag of this name exists and is set.
+  /// True if a flag of this name exists and is set.
   bool is_set(const std::string& name) const;
 
   /// Refuses options that the user set to another value than the default although they do nothing in this run.
@@ -103,12 +103,12 @@ class OptionTable {
   struct Entry {
     std::string group, name, help;
     std::string kind;                                       // placeholder after "=", as "INT"; empty for a flag
-    std::function<std::string(const std::string&)> assign;  // returns what was expected if the text is invalid
+    std::function<std::string(const std::string&)> assign;  // returns the expected form if the text is invalid
     std::function<std::string()> text;                      // the value as a user would type it
     std::function<nlohmann::json()> json;                   // without one, a report has the text
     std::vector<std::string> choices;
     std::string default_text;
-    std::optional<FileUse> use;  // of an option that names a file
+    std::optional<FileUse> use;  // use of the file, if the option names one
     std::string_view sealed_as;  // kind of that file in NamedFile
     bool given = false;
   };

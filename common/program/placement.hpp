@@ -19,7 +19,7 @@ void declare_device(OptionTable& table, DeviceKind& device);
 /// Rejects a run whose planned memory exceeds capacity_of() its device.
 /// @param planned      bytes on the device tier, by category.
 /// @param device       the device, accepted by check_device().
-/// @param remedy       what the user can do about it, one sentence.
+/// @param remedy       advice for the user, one sentence.
 /// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 

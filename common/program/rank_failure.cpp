@@ -29,7 +29,7 @@ bool is_ulfm_error(int kind)
   return kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING || kind == MPIX_ERR_REVOKED;
 }
 
-/// Whether a rank of the communicator has died or the communicator was revoked.
+/// True if a rank of the communicator has died or the communicator was revoked.
 bool has_failed(MPI_Comm communicator)
 {
   int revoked = 0, dead = 0;
@@ -176,7 +176,7 @@ void give_up_agreement()
 
 namespace {
 
-/// Whether all messages are complete; frees none.
+/// True if all messages are complete; frees none.
 bool are_complete(std::span<MPI_Request> requests)
 {
   return std::ranges::all_of(requests, [](MPI_Request request) {

@@ -7,8 +7,8 @@
 #include "common/base/error.hpp"
 
 /// @file
-/// Ranks that die while the others live on: what MPI libraries with User-Level Failure Mitigation (ULFM) offer, and how this
-/// project uses it.
+/// Ranks that die while the others live on: User-Level Failure Mitigation (ULFM) of MPI libraries, and its use in
+/// this project.
 ///
 /// When MPI says that a rank has died, the rank that learns it revokes all communicators, so that no rank waits for the dead
 /// one or for a rank that has given up: each of their calls fails, in every thread, and throws RankFailure. Then the living
@@ -20,27 +20,27 @@ namespace rankwise {
 /// A rank of the job has died, or another rank has learnt that one has.
 class RankFailure : public Error {
  public:
-  /// @param message  what was being done.
-  /// @param agreed   whether agree_on() threw it, so that all ranks know.
+  /// @param message  describes the failure.
+  /// @param agreed   true if agree_on() threw it, so that all ranks know.
   /// @param where    the line of the call.
   RankFailure(const std::string& message, bool agreed, SourceLocation where)
       : Error(message, where), agreed_(agreed)
   {
   }
 
-  /// Whether all living ranks know of it.
+  /// True if all living ranks know of it.
   bool agreed() const { return agreed_; }
 
  private:
   bool agreed_;
 };
 
-/// Whether ranks can survive the death of others: the MPI library can, and the launcher was asked to let them.
+/// True if ranks can survive the death of others: the MPI library can, and the launcher was asked to let them.
 bool can_survive();
-/// Why not, and what to do, as the remedy of a UserError.
+/// The reason why they cannot, and what to do, as the remedy of a UserError.
 std::string why_not_survive();
 
-/// Whether an MPI call returned @p code because a rank has died or a communicator was revoked.
+/// True if an MPI call returned @p code because a rank has died or a communicator was revoked.
 bool is_rank_failure(int code);
 
 /// Revokes @p communicator too when a rank has died.

@@ -23,7 +23,7 @@ namespace rankwise {
 struct Column {
   std::string name;    ///< as "loss"
   std::string unit;    ///< as "nats" or "s"; "-" for a plain number
-  std::string format;  ///< how fmt prints a value, as "{:.6f}"; "{:.0f}" for whole numbers
+  std::string format;  ///< fmt's format of a value, as "{:.6f}"; "{:.0f}" for whole numbers
 };
 
 /// One line of a block.
@@ -34,7 +34,7 @@ struct Line {
   std::string note;      ///< may be empty
 };
 
-/// What a check expected or measured: a number or a text.
+/// An expected or measured value of a check: a number or a text.
 class CheckedValue {
  public:
   /// A whole number.
@@ -59,7 +59,7 @@ class CheckedValue {
 /// printed there by standard error. Rank 0 prints and writes; on the other ranks the same calls print nothing.
 class Report {
  public:
-  /// @param print      whether this rank prints and writes: rank 0.
+  /// @param print      true if this rank prints and writes: rank 0.
   /// @param json_path  file to which finish() writes the JSON document; empty: none.
   /// @param out        stream to print to.
   Report(bool print, std::string json_path, std::FILE* out = stdout);
@@ -85,7 +85,7 @@ class Report {
 
   /// Adds a check to the block "checks". The caller decides whether it passed, the same on all ranks.
   /// @param name      the claim.
-  /// @param pass      whether the check passed.
+  /// @param pass      true if the check passed.
   void check(const std::string& name, const CheckedValue& expected, const CheckedValue& measured, bool pass);
 
   /// The document; the caller fills it in.

@@ -51,7 +51,7 @@ struct Job {
 };
 Job job;
 
-/// Whether this is the first rank of its machine that fails. Safe in signal handlers.
+/// True if this is the first rank of its machine that fails. Safe in signal handlers.
 bool first_to_fail()
 {
   int* const spoken = job.spoken;
@@ -221,7 +221,7 @@ Session::~Session()
   if (rehearsed_ || std::uncaught_exceptions() > exceptions_) return;
   try {
     job.spoken = nullptr;
-    // What the dead had in common with others stays.
+    // Memory and communicators that this rank shared with dead ranks are not freed.
     const bool complete = job.communicator == MPI_COMM_WORLD;
     if (complete && spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
     if (complete && machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
@@ -270,7 +270,8 @@ Failure describe(std::exception_ptr exception)
 void abort_job(const Failure& failure)
 {
   job.ending = true;
-  // Where ranks survive others, all of them notice what no rank can go on with; one is enough to end Open MPI's job.
+  // Ranks that can survive others all meet a UserError: rank 0 reports it, and one call of MPI_Abort() ends Open
+  // MPI's job.
   const bool noticed_by_all = failure.status == exit_user_error && can_survive() && job.rank != 0;
   if (noticed_by_all || !first_to_fail()) {
     // The first rank ends the job within a moment. If it dies before that, this rank does.

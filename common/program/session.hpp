@@ -65,7 +65,7 @@ class Session {
   bool rehearsed_ = false;
   int exceptions_ = 0;                // in flight at construction
   MPI_Comm machine_ = MPI_COMM_NULL;  // the ranks that share this machine's memory
-  MPI_Win spoken_ = MPI_WIN_NULL;     // a flag that they share: whether a failing rank has reported
+  MPI_Win spoken_ = MPI_WIN_NULL;     // flag that they share: set once a failing rank has reported
 };
 
 /// The ranks of the job: MPI_COMM_WORLD until one of them has died.

@@ -49,7 +49,7 @@ int launcher()
   return process > 1 ? process : 0;
 }
 
-/// As terminal_columns(), of a descriptor of this process.
+/// terminal_columns() of a descriptor of this process.
 std::size_t columns_of(int descriptor)
 {
   winsize size{};

@@ -35,8 +35,8 @@ std::string_view name_of(Work work);
 
 /// One span as a trace shows it.
 struct TraceEvent {
-  std::string name;          ///< what was done
-  Work work;                 ///< what kind of work
+  std::string name;          ///< name of the work
+  Work work;                 ///< kind of work
   std::int64_t start_ns;     ///< time of event_clock_ns(), comparable between machines
   std::int64_t duration_ns;  ///< duration, nested spans included
   std::int64_t start_ps;     ///< the same two on the virtual clock; 0 without one

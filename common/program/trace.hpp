@@ -19,19 +19,19 @@ namespace rankwise {
 
 /// A message as a trace shows it: an event of its sender, and one of its receiver.
 struct MessageEvent {
-  bool sends;              ///< whether it leaves this rank; else it has arrived
+  bool sends;              ///< true if it leaves this rank; else it has arrived
   int peer;                ///< the other rank, as its rank in the job
-  std::int64_t number;     ///< of the messages of this group from the one to the other, counted on both sides
+  std::int64_t number;     ///< number of the message from sender to receiver in this group, counted on both sides
   std::int64_t bytes;      ///< size of the message
   std::string group;       ///< name of the group
   std::string collective;  ///< "all-reduce"; "send" outside of any
   std::int64_t call;       ///< number of the collective in its group, from 1; 0 outside of any
   std::string purpose;     ///< label of the collective, else the innermost span of the thread
   std::int64_t all_bytes;  ///< bytes of the tensor that the collective is about, or of the message
-  bool counted;            ///< whether it counts as traffic of a step (TrafficLedger::count_axis)
+  bool counted;            ///< true if it counts as traffic of a step (TrafficLedger::count_axis)
   Work lane;               ///< innermost span of the thread
   SourceLocation where;    ///< line of the collective, or of the message
-  EventTime time;          ///< when it was started by the sender, or was finished by the receiver
+  EventTime time;          ///< time at which the sender started it, or the receiver finished it
 };
 
 /// Writes one file with the events of all ranks in Chrome's trace format; all ranks make this call.
@@ -47,8 +47,9 @@ struct MessageEvent {
 /// @param path     the file; an existing one is replaced.
 /// @param events   this rank's events, from one ledger or several.
 /// @param memory   the ledger whose events are shown, if it has any.
-/// @param messages what this rank has sent and received.
-/// @param clock    how far its clock was from rank 0's at the start of the run, if that was measured; at the end it is measured here.
+/// @param messages this rank's messages, sent and received.
+/// @param clock    offset of its clock from rank 0's at the start of the run, if measured; it is measured again
+///                 here.
 /// @return  on rank 0, AlignedClock::json() of each rank.
 /// @failure  Error when the file cannot be written.
 /// @source   "Trace Event Format", Google 2016: complete events "X", counter events "C", flow events "s" and "f", and

@@ -153,7 +153,7 @@ char spins_brief[] = "GOMP_SPINCOUNT=1000", blocks_brief[] = "KMP_BLOCKTIME=0";
 char spins_active[] = "GOMP_SPINCOUNT=infinite", blocks_active[] = "KMP_BLOCKTIME=infinite";
 char spins_passive[] = "GOMP_SPINCOUNT=0";
 
-/// Whether @p text begins with @p start; with @p whole, whether they are equal.
+/// True if @p text begins with @p start; with @p whole, if they are equal.
 RANKWISE_BEFORE_EVERYTHING bool begins(const char* text, const char* start, bool whole = false)
 {
   while (*start != '\0' && *text == *start) ++text, ++start;
@@ -177,14 +177,14 @@ RANKWISE_BEFORE_EVERYTHING OpenMpWaits wanted_waits(char** environment)
   return {spins_brief, blocks_brief};
 }
 
-/// Whether a variable configures how OpenMP waits.
+/// True if a variable configures the waits of OpenMP.
 RANKWISE_BEFORE_EVERYTHING bool is_of_waits(const char* variable)
 {
   return begins(variable, "GOMP_SPINCOUNT=") || begins(variable, "OMP_WAIT_POLICY=") ||
          begins(variable, "KMP_BLOCKTIME=");
 }
 
-/// Whether this process can execute itself again: not if another program (ld.so, valgrind) runs it.
+/// True if this process can execute itself again: not if another program (ld.so, valgrind) runs it.
 RANKWISE_BEFORE_EVERYTHING bool can_start_anew(char** environment)
 {
   if (getauxval(AT_BASE) == 0) return false;  // the process is run by ld.so

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 /// @file
-/// How threads and ranks wait for each other: they spin briefly, then sleep.
+/// Waits of threads and ranks for each other: they spin briefly, then sleep.
 ///
 /// A thread that spins occupies a core that the thread it waits for may need; with as many threads as cores one
 /// other busy process is enough for that. A thread that sleeps at once pays the wake-up latency, some tens of
@@ -17,7 +17,7 @@
 
 namespace rankwise {
 
-/// How long waits spin before they sleep, set by RANKWISE_WAITS. Policies other than the default exist for
+/// Time that waits spin before they sleep, set by RANKWISE_WAITS. Policies other than the default exist for
 /// measurements (scripts/bench/bench.py).
 enum class WaitPolicy : std::uint8_t {
   brief,    ///< spin for spin_time, then sleep; the default
@@ -37,7 +37,7 @@ WaitPolicy wait_policy();
 /// @throws UserError  as wait_policy().
 void prepare_waits();
 
-/// How long a wait spins before it sleeps: about as long as a wake-up takes.
+/// Time that a wait spins before it sleeps: about as long as a wake-up takes.
 inline constexpr std::chrono::nanoseconds spin_time = std::chrono::microseconds(20);
 /// Longest nap: long enough that polling costs little, short enough that one nap adds little to a long wait.
 inline constexpr std::chrono::nanoseconds longest_nap = std::chrono::microseconds(200);
@@ -55,7 +55,7 @@ class WaitClock {
   virtual void pause() = 0;
   /// Sleeps for @p time, or a little longer.
   virtual void sleep(std::chrono::nanoseconds time) = 0;
-  /// How long a wait spins before it sleeps.
+  /// Time that a wait spins before it sleeps.
   virtual std::chrono::nanoseconds spins() = 0;
 
  protected:
@@ -97,7 +97,7 @@ void spin_then_nap(Condition&& holds, WaitClock& clock = wait_clock())
   for (Wait wait(clock); !holds();) wait.pause();
 }
 
-/// Spins briefly until @p holds() is true; returns whether it was. For conditions with a wake-up.
+/// Spins briefly, and returns true if @p holds() became true. For conditions with a wake-up.
 /// @param holds  called at least once.
 template <class Condition>
 bool spin(Condition&& holds, WaitClock& clock = wait_clock())

@@ -35,7 +35,7 @@ class LinkTransport final : public TransportLayer {
   struct Batch {
     std::vector<std::int64_t> stamps;  // departure time of each message, in the order of the transfers
     std::vector<Picoseconds> takes;    // travel time of each received message; 0 for sent ones
-    Moment last_departure;             // when the last sent message has left the link
+    Moment last_departure;             // time at which the last sent message has left the link
   };
 
   VirtualClock& clock_;

@@ -17,7 +17,7 @@ namespace rankwise {
 struct MessageLog {
   /// One transfer.
   struct Message {
-    bool sends;          ///< whether it is sent; else received
+    bool sends;          ///< true if it is sent; else received
     int peer;            ///< the other rank, as its rank in the job
     std::int64_t bytes;  ///< > 0
     std::string what;    ///< content according to describe(); sent messages only
@@ -26,13 +26,13 @@ struct MessageLog {
   struct Event {
     std::string group;              ///< name of the transport's group
     Ticket ticket;                  ///< ticket of the transfers; reused after they are finished
-    bool starts;                    ///< whether they are started; else finished
+    bool starts;                    ///< true if they are started; else finished
     std::vector<Message> messages;  ///< the transfers, if they are started
   };
 
-  bool recording = false;                              ///< whether events are recorded
+  bool recording = false;                              ///< true if events are recorded
   std::function<std::string(const Tensor&)> describe;  ///< describes a message before it is sent; may be empty
-  std::vector<Event> events;                           ///< of all groups, in order
+  std::vector<Event> events;                           ///< events of all groups, in order
 };
 
 /// The layer that records messages in a log.

@@ -27,7 +27,7 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
   /// The traffic since @p before.
   Traffic operator-(const Traffic& before) const;
-  /// Whether all counts are equal.
+  /// True if all counts are equal.
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
@@ -61,7 +61,7 @@ class TrafficLedger {
   void count_axis(const std::string& axis, int by);
   /// Starts recording messages as events, for a trace.
   void record();
-  /// Whether they are recorded.
+  /// True if messages are recorded.
   bool recording() const;
   /// Keeps an event, which is `counted` if its axis is at this moment.
   void keep(MessageEvent event);
@@ -80,7 +80,7 @@ class TrafficLedger {
 /// Bytes sent along an axis so far, to each of @p ranks ranks of the job: in the groups whose names begin with the axis.
 std::vector<std::int64_t> sent_to_ranks(const TrafficLedger& ledger, const std::string& axis, int ranks);
 
-/// Whether a group is of an axis: "dp" and "dp inside" are of the axis "dp".
+/// True if a group belongs to an axis: "dp" and "dp inside" belong to the axis "dp".
 bool is_of_axis(const std::string& group, const std::string& axis);
 
 /// The layer that counts sent messages.
@@ -107,8 +107,8 @@ class CountingTransport final : public TransportLayer {
   std::string group_;
   std::vector<int> ranks_in_job_;
   Collective collective_{"send", ""};
-  std::int64_t calls_ = 0;                                // of collectives
-  std::map<std::pair<bool, int>, std::int64_t> numbers_;  // of messages to and from each rank, if recorded
+  std::int64_t calls_ = 0;                                // collectives so far
+  std::map<std::pair<bool, int>, std::int64_t> numbers_;  // messages to and from each rank so far, if recorded
   std::map<Ticket, std::vector<MessageEvent>> awaited_;   // being received, if recorded
 };
 

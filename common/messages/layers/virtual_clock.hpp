@@ -33,12 +33,12 @@ std::string_view name_of(Lane lane);
 
 /// A piece of work as a timeline shows it.
 struct VirtualSpan {
-  std::string name;  ///< what was done
+  std::string name;  ///< name of the work
   Lane lane;         ///< lane that did it
   Moment begin;      ///< start time
   Moment end;        ///< end time, >= begin
 
-  /// Whether name, lane and times are equal.
+  /// True if name, lane and times are equal.
   friend bool operator==(const VirtualSpan&, const VirtualSpan&) = default;
 };
 
@@ -50,7 +50,7 @@ struct VirtualStep {
   Picoseconds communication = 0;  ///< all collectives, overlapped with arithmetic or not
   std::int64_t flops = 0;         ///< floating-point operations of the arithmetic
 
-  /// Whether all times are equal.
+  /// True if all times are equal.
   friend bool operator==(const VirtualStep&, const VirtualStep&) = default;
 };
 
@@ -91,7 +91,7 @@ class VirtualClock {
   /// The program hands a collective over to the queue. @return the time of the compute lane.
   virtual Moment handed_over();
   /// The queue begins a collective, not before @p handed; until end() this thread is the communication lane.
-  /// @param handed  what handed_over() returned for it.
+  /// @param handed  result of its handed_over().
   /// @param name    as a timeline shows it.
   /// @failure Error if another collective is under way.
   virtual void begin(Moment handed, std::string_view name);
@@ -99,7 +99,7 @@ class VirtualClock {
   virtual Moment end();
   /// The program waits for a collective that it handed over, once for each: advances the compute lane to @p ended
   /// unless it is later already.
-  /// @param ended  what end() returned for it.
+  /// @param ended  result of its end().
   virtual void wait_for(Moment ended);
 
   // ---- Called by messages ----
@@ -131,7 +131,7 @@ class VirtualClock {
   /// State of one lane.
   struct State {
     Moment now;        // its time
-    Moment link_free;  // when its link can send again
+    Moment link_free;  // time at which its link can send again
     std::vector<VirtualSpan> spans;
   };
   /// A collective under way.

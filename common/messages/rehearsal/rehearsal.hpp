@@ -24,9 +24,9 @@ struct RehearsedMessage {
   std::int64_t bytes;             ///< > 0
 };
 
-/// One thing that a rank does.
+/// One action of a rank.
 struct ScriptLine {
-  /// What it does; `number` and `takes` are for some of them only.
+  /// Kind of action; only some kinds use `number` and `takes`.
   enum class Kind : std::uint8_t {
     compute,    ///< arithmetic, which takes `takes`
     start,      ///< starts the messages of transfer `number`
@@ -40,14 +40,14 @@ struct ScriptLine {
     step,       ///< a step begins or ends
   };
 
-  Kind kind;                                 ///< what
-  std::int64_t number = 0;                   ///< of a transfer or of a queue's collective, counted from 0
+  Kind kind;                                 ///< kind of action
+  std::int64_t number = 0;                   ///< number of a transfer or of a queue's collective, from 0
   Picoseconds takes = 0;                     ///< duration of arithmetic
   std::int64_t flops = 0;                    ///< its floating-point operations
-  std::vector<RehearsedMessage> messages{};  ///< of a transfer that starts
+  std::vector<RehearsedMessage> messages{};  ///< messages of a transfer that starts
 };
 
-/// What one rank does, in order: a list for the computation and one for the queue, which run concurrently.
+/// The actions of one rank, in order: a list for the computation and one for the queue, which run concurrently.
 class StepScript {
  public:
   /// Adds a line to the list of the lane that is under way.
@@ -57,7 +57,7 @@ class StepScript {
   /// The number of the next transfer.
   std::int64_t next_transfer() { return transfers_++; }
 
-  std::int64_t peak_bytes = 0;  ///< of device memory: the peaks of all categories, added up
+  std::int64_t peak_bytes = 0;  ///< peak of device memory: the peaks of all categories, added up
 
   /// The lines of a lane.
   const std::vector<ScriptLine>& lines(Lane lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
@@ -81,11 +81,11 @@ class Rehearsal {
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
 
-  /// That of this thread; null if there is none.
+  /// The rehearsal on this thread, or null.
   static const Rehearsal* current();
 
   RankOf rank;         ///< r of N
-  StepScript& script;  ///< what it does
+  StepScript& script;  ///< its actions
 };
 
 /// A clock that writes the calls of the program and of its queue to a script and has no time of its own.

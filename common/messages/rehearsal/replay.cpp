@@ -21,13 +21,13 @@ using Channel = std::tuple<int, int, std::string>;
 /// A message that a rank waits for.
 struct Expected {
   Channel channel;
-  std::size_t number;  // of the channel's messages, from 0
-  Picoseconds takes;   // how long it travels
+  std::size_t number;  // number of the message in its channel, from 0
+  Picoseconds takes;   // time that it travels
 };
 
 /// A transfer under way on one rank.
 struct OpenTransfer {
-  Picoseconds sent = 0;  // when its last message has left the link
+  Picoseconds sent = 0;  // time at which its last message has left the link
   std::vector<Expected> expected;
 };
 
@@ -37,11 +37,11 @@ struct Player {
   Lane lane;
   const std::vector<ScriptLine>* lines;
   std::size_t next = 0;       // line
-  Picoseconds now = 0;        // of this lane
-  Picoseconds link_free = 0;  // when its link can send again
+  Picoseconds now = 0;        // time of this lane
+  Picoseconds link_free = 0;  // time at which its link can send again
   Picoseconds step_began = 0;
-  Picoseconds entered = 0;  // when the collective under way began
-  int depth = 0;            // of collectives without the queue
+  Picoseconds entered = 0;  // time at which the collective under way began
+  int depth = 0;            // nesting depth of collectives without the queue
 
   bool done() const { return next == lines->size(); }
 };
@@ -90,7 +90,7 @@ class Stage {
     player.now = moment;
   }
 
-  /// @return  whether the line could be performed; if not, it waits for another lane.
+  /// @return  true if the line could be performed; if not, it waits for another lane.
   bool perform(Player& player, const ScriptLine& line)
   {
     VirtualStep& step = steps_[index(player)];
@@ -173,8 +173,8 @@ class Stage {
   std::vector<VirtualStep> steps_, last_;  // by rank: the step under way, and the one before
   std::vector<std::map<std::int64_t, Picoseconds>> handed_, ended_;  // by rank: collectives of the queue
   std::vector<std::map<std::int64_t, OpenTransfer>> open_;           // by rank: transfers under way
-  std::map<Channel, std::vector<Picoseconds>> departures_;           // of each channel's messages, in order
-  std::map<Channel, std::size_t> expected_;                          // number of messages that were asked for
+  std::map<Channel, std::vector<Picoseconds>> departures_;  // departures of each channel's messages, in order
+  std::map<Channel, std::size_t> expected_;                 // number of messages that were asked for
 };
 
 }  // namespace

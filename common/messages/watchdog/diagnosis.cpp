@@ -81,7 +81,7 @@ std::string lost_message(const Records& records)
   return "";
 }
 
-/// How well a rank's state explains that others wait for it; larger is better.
+/// Weight of a rank's state as the cause that others wait for it; a larger one explains more.
 int weight(const FlightRecord& record)
 {
   return !record.answers ? 3 : record.finished ? 2 : 1;

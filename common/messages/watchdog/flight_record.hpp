@@ -17,27 +17,27 @@ struct CallRecord {
   std::string type;         ///< as "f32"
   std::int64_t count = 0;   ///< elements
   int root = 0;             ///< root rank, for collectives that have one
-  std::string label;        ///< what it is for; may be empty
+  std::string label;        ///< its purpose; may be empty
   std::string where;        ///< file and line of the caller
   double began_s = 0;       ///< seconds since it began
   double ended_s = -1;      ///< seconds since it ended; negative while under way
   double still_s = 0;       ///< while under way: seconds without progress
 
-  /// Whether it is under way on this rank.
+  /// True while it is under way on this rank.
   bool open() const { return ended_s < 0; }
-  /// Whether @p other is a matching call on another rank. The callers' lines may differ.
+  /// True if @p other is a matching call on another rank. The callers' lines may differ.
   bool matches(const CallRecord& other) const;
 };
 
 /// One message that is not finished.
 struct TransferRecord {
-  bool sends = false;           ///< whether it is sent; else received
+  bool sends = false;           ///< true if it is sent; else received
   int peer = 0;                 ///< the other rank, as its rank in the job
   std::int64_t bytes = 0;       ///< > 0
-  std::string label;            ///< what it is for, outside of collectives; may be empty
+  std::string label;            ///< its purpose, outside of collectives; may be empty
   std::string where;            ///< file and line that started it
   std::int64_t collective = 0;  ///< number of the collective that it belongs to; 0 outside of any
-  bool waited_for = false;      ///< whether the rank waits for it now
+  bool waited_for = false;      ///< true if the rank waits for it now
   double since_s = 0;           ///< seconds since it was started
   double still_s = 0;           ///< seconds without progress
 };
@@ -51,7 +51,7 @@ struct TrackRecord {
   std::vector<CallRecord> last;           ///< the most recent collectives, in order
   std::vector<TransferRecord> transfers;  ///< transfers that are not finished
 
-  /// Whether @p other is the same group on another rank.
+  /// True if @p other is the same group on another rank.
   bool same_group(const TrackRecord& other) const;
   /// The collective that is under way, or null.
   const CallRecord* open_call() const;
@@ -78,9 +78,9 @@ struct MpiCallRecord {
 
 /// The complete record of one rank.
 struct FlightRecord {
-  bool answers = true;                   ///< whether the rank answered; if not, the rest is empty
-  bool finished = false;                 ///< whether the rank has finished its work
-  bool working = false;                  ///< whether it is in a kernel
+  bool answers = true;                   ///< true if the rank answered; if not, the rest is empty
+  bool finished = false;                 ///< true if the rank has finished its work
+  bool working = false;                  ///< true if it is in a kernel
   double idle_s = 0;                     ///< seconds without progress; 0 while it is in a kernel
   std::string phase;                     ///< its current Phase, as "has its turn"; empty if unknown
   std::string span;                      ///< its open span, as "backward (file:line)"; empty if unknown

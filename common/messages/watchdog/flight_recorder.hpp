@@ -110,7 +110,7 @@ class FlightRecorder {
   };
   struct Counted {
     int peer;               // its rank in the job
-    std::string_view name;  // of the collective; empty outside of any
+    std::string_view name;  // name of the collective; empty outside of any
     SourceLocation where;   // the line that called the collective, or started the message
     std::int64_t sent = 0, received = 0;
   };
@@ -150,8 +150,9 @@ class FlightRecorder {
   std::int64_t mpi_calls_begun_ = 0;
   std::map<int, MessageCount> mpi_counts_;  // by rank: messages without a transport
   bool counts_mpi_messages_ = true;
-  std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended an operation
-  Clock::time_point not_before_{};                      // times before this do not count
+  std::map<std::thread::id, Clock::time_point>
+      moved_;                       // time at which each thread last began or ended an operation
+  Clock::time_point not_before_{};  // times before this do not count
   bool finished_ = false;
 };
 

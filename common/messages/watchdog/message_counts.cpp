@@ -38,7 +38,7 @@ std::map<Kind, Sum> sums_of(const std::vector<std::vector<MessageCount>>& counts
   return sums;
 }
 
-/// Whether all ranks could count the program's own MPI messages.
+/// True if all ranks could count the program's own MPI messages.
 bool counted_mpi(const std::vector<std::vector<MessageCount>>& counts)
 {
   for (const std::vector<MessageCount>& of_rank : counts)

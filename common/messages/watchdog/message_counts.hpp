@@ -31,7 +31,7 @@ struct MessageCount {
 ///          source line; empty if there are none.
 std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts);
 
-/// The same for a job that has finished its work. All its ranks make this call together.
+/// Lost messages of a job that has finished its work. All its ranks make this call together.
 /// @param counts  counts of this rank.
 std::string lost_messages(const Communicator& world, const std::vector<MessageCount>& counts);
 

@@ -10,11 +10,11 @@
 
 namespace rankwise {
 
-/// Whether a library's waits poll without a pause, as those of MPICH and its derivatives do. Where two ranks share a core, a step
-/// then takes eight times as long. The waits of Open MPI pause (wait.hpp).
+/// True if a library's waits poll without a pause, as those of MPICH and its derivatives do. With two ranks on one
+/// core, a step then takes eight times as long. The waits of Open MPI pause (wait.hpp).
 /// @param library  result of MPI_Get_library_version().
 bool polls_without_pause(std::string_view library);
-/// The same of the library that this program runs with.
+/// polls_without_pause() of the library that this program runs with.
 bool mpi_polls();
 
 /// Asks until the answer is yes, with pauses.
@@ -40,7 +40,7 @@ int wait_with_pauses(const Blocking& blocking, const Test& test)
 /// Performs a blocking call, or where that would poll, starts its non-blocking form and waits for it.
 /// @param blocking  the call.
 /// @param start     its non-blocking form, which stores a request.
-/// @param status    where to store the request's status.
+/// @param status    receives the request's status.
 /// @return  MPI's error code.
 template <class Blocking, class Start>
 int call_with_pauses(const Blocking& blocking, const Start& start, MPI_Status* status = MPI_STATUS_IGNORE)

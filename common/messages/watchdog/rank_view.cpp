@@ -10,10 +10,10 @@ namespace rankwise {
 
 namespace {
 
-constexpr std::size_t moments = 24;     // that a line shows
-constexpr std::size_t most_ranks = 16;  // for which a small terminal has room
+constexpr std::size_t moments = 24;     // moments shown in a line
+constexpr std::size_t most_ranks = 16;  // ranks for which a small terminal has room
 
-/// What a rank does: the letter of its kind, and in words.
+/// Activity of a rank: the letter of its kind, and in words.
 struct Doing {
   char letter;
   std::string text;

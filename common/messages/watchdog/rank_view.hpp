@@ -6,7 +6,7 @@
 #include "common/messages/watchdog/wait_records.hpp"
 
 /// @file
-/// What the ranks do at this moment, drawn in place on a terminal (`--watch`).
+/// Picture of what the ranks do at this moment, drawn in place on a terminal (`--watch`).
 
 namespace rankwise {
 
@@ -20,7 +20,7 @@ class RankView {
   std::string draw(const Records& records);
 
  private:
-  std::vector<std::string> past_;  // of each rank, a letter a moment
+  std::vector<std::string> past_;  // for each rank, a letter for each moment
 };
 
 }  // namespace rankwise

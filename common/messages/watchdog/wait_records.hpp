@@ -28,7 +28,7 @@ struct RankWait {
 
 /// All waiting ranks, in order.
 std::vector<RankWait> all_waits(const Records& records);
-/// Whether a rank is itself waiting.
+/// True if a rank is itself waiting.
 bool waits_itself(const std::vector<RankWait>& waits, int rank);
 /// All ranks that wait in the same collective as @p wait.
 std::vector<int> ranks_in(const std::vector<RankWait>& waits, const RankWait& wait);

@@ -48,7 +48,7 @@ class Watchdog {
   /// @param recorder   this rank's flight recorder; outlives the watchdog.
   /// @param timeout_s  0: this rank raises no alarm. Ranks may have different ones: the first that expires raises it.
   explicit Watchdog(FlightRecorder& recorder, double timeout_s = default_timeout_s);
-  /// As end_together(); returns at once during stack unwinding.
+  /// Calls end_together(), but returns at once during stack unwinding.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -102,17 +102,17 @@ class Watchdog {
   std::list<Sent> sent_;
   std::optional<Clock::time_point> looked_;  // time of the last check
   std::uint64_t finished_ = 0;               // Activity::finished at the last check
-  Clock::time_point got_on_ = Clock::now();  // when this rank was last seen to make progress
-  Clock::time_point quiet_until_{};          // no new alarm of this rank before
-  std::optional<Clock::time_point> alarm_;   // when this rank raised an alarm and began to wait for rank 0
-  std::optional<Clock::time_point> asked_;   // when this rank began to wait for answers
+  Clock::time_point got_on_ = Clock::now();  // time at which this rank was last seen to make progress
+  Clock::time_point quiet_until_{};          // earliest time of this rank's next alarm
+  std::optional<Clock::time_point> alarm_;   // time at which this rank raised an alarm and began to wait for rank 0
+  std::optional<Clock::time_point> asked_;   // time at which this rank began to wait for answers
   double asked_timeout_s_ = 0;               // timeout of the rank that raised the alarm
   std::vector<FlightRecord> answers_;        // by rank
   RankView view_;
   std::vector<FlightRecord> seen_;  // by rank: the latest record, to be shown
   std::vector<std::optional<Clock::time_point>>
-      looking_;                    // by rank: when it was asked for a record that has not come yet
-  Clock::time_point next_look_{};  // when the ranks are drawn next
+      looking_;                    // by rank: time of the request for a record that has not come yet
+  Clock::time_point next_look_{};  // time at which the ranks are drawn next
   MPI_Request all_ended_ = MPI_REQUEST_NULL;
   std::thread thread_;  // last member: it uses all others
 };
@@ -123,7 +123,7 @@ void watch_survivors();
 /// Shows what all ranks do, where the job has a watchdog, until it is destroyed; all ranks make and destroy it together.
 class ShownRanks {
  public:
-  /// @param shown  whether to do so.
+  /// @param shown  true to show them; false does nothing.
   explicit ShownRanks(bool shown);
   ~ShownRanks();
   ShownRanks(const ShownRanks&) = delete;
