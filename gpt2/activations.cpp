@@ -39,7 +39,7 @@ struct Maker {
     return make(accumulator_of(shape.type), {rows}, what);
   }
 
-  /// Allocates what a branch with experts keeps of its routing and of its experts.
+  /// Allocates the tensors of a branch with experts: its routing and its experts.
   RoutedActivations routed() const
   {
     const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;

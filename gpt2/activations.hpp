@@ -24,16 +24,16 @@ struct ActivationShape {
   std::int64_t B = 0;             ///< sequences
   std::int64_t T = 0;             ///< tokens per sequence
   Part part{};                    ///< tensor-parallel shard of each layer that is computed here
-  bool recompute = false;         ///< whether only the inputs of blocks are kept (activation checkpointing)
+  bool recompute = false;         ///< true if only the inputs of blocks are kept (activation checkpointing)
   Part tokens{};                  ///< sequence-parallel shard of the tokens that is here between those layers
-  bool regather = false;          ///< whether only this rank's normalised rows are kept and all are gathered again
+  bool regather = false;          ///< true if only this rank's normalised rows are kept and all are gathered again
   Range units{0, -1};             ///< units that are computed here, in whole blocks; all by default
-  bool defers_weights = false;    ///< whether weight gradients are deferred, so that their factors are kept
+  bool defers_weights = false;    ///< true if weight gradients are deferred, so that their factors are kept
   DType gradients = DType::f32;   ///< type of the gradients
   std::int64_t expert_ranks = 1;  ///< e, expert-parallel ranks, which share the experts and exchange rows
   std::int64_t token_runs = 1;    ///< equal runs of tokens that make up a sequence, of which T tokens are one
 
-  /// The same of a micro-batch of @p sequences.
+  /// The shape for micro-batches of @p sequences.
   ActivationShape with_sequences(std::int64_t sequences) const
   {
     ActivationShape other = *this;
@@ -52,9 +52,9 @@ struct ActivationShape {
   /// S, the most rows that this rank's E / e experts of a block receive from the e ranks: min(k T, E c / e) a
   /// sequence of each, with the same c.
   std::int64_t most_received(const ModelConfig& config) const;
-  /// Whether the embedding, unit 0, is computed here.
+  /// True if the embedding, unit 0, is computed here.
   bool has_embedding() const { return units.first == 0; }
-  /// Whether the head, unit 2 L + 1, is computed here.
+  /// True if the head, unit 2 L + 1, is computed here.
   bool has_head(const ModelConfig& config) const { return units.count < 0 || units.end() == unit_count(config); }
   /// Number of blocks that are computed here: L by default.
   std::int64_t blocks(const ModelConfig& config) const
@@ -95,7 +95,7 @@ struct BranchActivations {
   Tensor hidden;                  ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
   Tensor log_sum_exp;             ///< (B, H / n, T), attention only
   Tensor cache;                   ///< (context, 2 C / n) k, v of one sequence; attention only, for generation only
-  RoutedActivations routed = {};  ///< of a branch with experts, which has neither `inner` nor `hidden`
+  RoutedActivations routed = {};  ///< activations of a branch with experts, which has neither `inner` nor `hidden`
 };
 
 /// Activations that the backward pass of the head needs. V is the padded vocabulary.
@@ -134,7 +134,7 @@ class BufferPool {
   BufferPool() = default;
   /// Places all tensors in one Arena.
   /// @param device   device of the arena; outlives the pool.
-  /// @param bytes    of all tensors together.
+  /// @param bytes    size of all tensors together.
   /// @param tensors  maximum number of tensors.
   BufferPool(Device& device, std::int64_t bytes, std::int64_t tensors)
       : arena_(std::make_unique<Arena>(device, bytes, tensors))

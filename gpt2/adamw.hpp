@@ -42,7 +42,7 @@ struct AdamWOptions {
 /// Contiguous elements of a flat vector that all decay or all do not, so that one kernel call updates them.
 struct DecayRun {
   Range elements;       ///< elements of the flat vector
-  bool decays = false;  ///< whether weight decay applies
+  bool decays = false;  ///< true if weight decay applies
 };
 
 /// Divides a range of a table's elements into runs with and without weight decay. Frozen tensors are in none.
@@ -105,7 +105,7 @@ class AdamW {
   void step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,
             double gradient_scale);
 
-  /// Sets what is called before each update.
+  /// Sets a function that is called before each update.
   void before_update(BeforeUpdate call) { before_update_ = std::move(call); }
   /// The constants of the next update; see step().
   AdamWStep next(double learning_rate, double gradient_scale) const;

@@ -57,7 +57,7 @@ std::int64_t cut_micro_batch(std::int64_t asked, std::int64_t global_batch, std:
 {
   const std::int64_t share = global_batch / replicas;
   const std::int64_t divides_all =
-      global_batch % replicas == 0 ? share & -share : 1;  // of n and n + 1 only one does
+      global_batch % replicas == 0 ? share & -share : 1;  // only 1 divides both n and n + 1
   return asked == 0 ? divides_all : std::min(asked, divides_all);
 }
 

@@ -25,14 +25,15 @@ enum class Sums : std::uint8_t {
 class Arithmetic {
  public:
   /// @param sums  the order of sums.
-  /// @param tf32  whether a GPU may round the factors of f32 products to TF32.
+  /// @param tf32  true if a GPU may round the factors of f32 products to TF32.
   explicit Arithmetic(Sums sums, bool tf32 = false) : sums_(sums), tf32_(tf32) {}
 
   /// Creates the kernels for a device.
   /// @param memory  memory of the device; the kernels of a GPU allocate kernel_bytes() of it.
   /// @param stream  stream of the device that runs the kernels; outlives them.
   Kernels make_kernels(const DeviceMemory& memory, Stream& stream) const;
-  /// What multiplies matrices of @p type on @p device, for reports: a library and its version, or code of our own.
+  /// Origin of the matrix products of @p type on @p device, for reports: a library and its version, or code of our
+  /// own.
   std::string products(DeviceKind device, DType type) const;
   /// Creates a sum of gradients; @p kernels, @p stream and @p memory outlive it.
   std::unique_ptr<GradientSum> make_gradient_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
@@ -40,15 +41,15 @@ class Arithmetic {
   /// The bytes that make_gradient_sum() needs, by category, when micro-batches are added in order.
   /// @param micro_batches  their numbers, as in tree_buffers().
   CategoryBytes gradient_bytes(const GradientLayout& layout, Range micro_batches) const;
-  /// The same for the first @p micro_batches of a global batch.
+  /// The bytes for the first @p micro_batches of a global batch.
   CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const
   {
     return gradient_bytes(layout, {0, micro_batches});
   }
 
-  /// Whether GradientSum::sums() returns the two contributions to the tied embedding's gradient as separate sums.
+  /// True if GradientSum::sums() returns the two contributions to the tied embedding's gradient as separate sums.
   bool separates_tied() const { return sums_ == Sums::exact; }
-  /// Whether sums across devices have to continue the tree of tree_sum().
+  /// True if sums across devices have to continue the tree of tree_sum().
   bool continues_tree() const { return sums_ == Sums::exact; }
 
  private:
@@ -63,8 +64,8 @@ struct Layout {
   std::int64_t pp = 1;  ///< pipeline-parallel
   /// Runs of tokens in which context parallelism divides a sequence: 2 c on c ranks; 1: without it.
   std::int64_t token_runs = 1;
-  /// Whether replicas may compute different numbers of sequences, so that in exact arithmetic dp, pp and the global batch
-  /// may be any numbers.
+  /// True if replicas may compute different numbers of sequences, so that in exact arithmetic dp, pp and the global
+  /// batch may be any numbers.
   bool uneven = false;
 };
 

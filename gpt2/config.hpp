@@ -76,10 +76,10 @@ struct ModelConfig {
   Mask mask{};                  ///< which keys a query attends to
   /// Patterns of the tensors that training leaves as they are (fine-tuning), such as "h.[0-3].*" (fnmatch).
   std::vector<std::string> frozen = {};
-  Architecture architecture = Architecture::gpt2;  ///< how the layers are put together
+  Architecture architecture = Architecture::gpt2;  ///< arrangement of the layers
   ExpertConfig experts = {};                       ///< experts of the MLP branches
 
-  /// Whether the MLP of block @p block is E experts.
+  /// True if the MLP of block @p block consists of experts.
   bool has_experts(std::int64_t block) const { return experts.count > 1 && (block + 1) % experts.every == 0; }
   /// Number of blocks with experts.
   std::int64_t expert_blocks() const { return experts.count > 1 ? layers / experts.every : 0; }
@@ -114,7 +114,7 @@ void check_config(const ModelConfig& config);
 
 /// Refuses steps whose operations or bytes could not be counted in 64 bits.
 /// @param config     checked by check_config().
-/// @param sequences  of the global batch.
+/// @param sequences  sequences of the global batch.
 /// @param T          tokens of a sequence.
 /// @throws UserError with the largest batch that is possible.
 void check_step(const ModelConfig& config, std::int64_t sequences, std::int64_t T);
@@ -123,7 +123,7 @@ void check_step(const ModelConfig& config, std::int64_t sequences, std::int64_t 
 /// @param config      the model.
 /// @param tokens      tokens of the global batch.
 /// @param T           tokens of a sequence.
-/// @param recompute   whether the forward pass of every block runs twice.
+/// @param recompute   true if the forward pass of every block runs twice.
 /// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P the active parameters without the
 ///          position embeddings. For
 ///          BERT three times unit_flops() of all units, and once more that of the branches with recomputation.

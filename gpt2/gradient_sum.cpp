@@ -195,7 +195,7 @@ class TreeSum final : public GradientSum {
     return run;
   }
 
-  /// What this rank contributes to the sum over ranks; the first subtree of all will have that sum.
+  /// This rank's terms of the sum over ranks; the first of all subtrees will hold that sum.
   std::vector<PartialSum> partial_sums(std::vector<const Subtree*> subtrees, Range elements)
   {
     check(!subtrees.empty(), "a sum of no sequences");

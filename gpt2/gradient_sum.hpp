@@ -20,7 +20,7 @@ namespace rankwise {
 struct GradientTensors {
   Tensor flat;  ///< (n) all gradients of a table, a unit or a bucket
   Tensor tied;  ///< the head's contribution to the token embedding's gradient, if it is a separate sum; else empty
-  bool unwritten = false;  ///< whether GradientLayout::products hold nothing yet: they are written, not added to
+  bool unwritten = false;  ///< true if GradientLayout::products hold nothing yet: they are written, not added to
 };
 
 /// The sum over micro-batches of the gradients of n contiguous parameters.
@@ -57,8 +57,8 @@ class GradientSum {
   /// Adds gradients that have been computed already, in place of begin() and end(). The first ones after clear() are
   /// copied where that gives the same sum.
   /// @param sequences  one micro-batch, or several that have been summed.
-  /// @param gradients  (n), and the head's contribution to the token embedding's gradient if it is a separate sum.
-  ///                   Of the sum's type.
+  /// @param gradients  (n), and the head's contribution to the token embedding's gradient if it is a separate sum;
+  ///                   both have the type of the sum.
   virtual void add(Range sequences, const std::vector<Tensor>& gradients) = 0;
   /// The sums so far, one or two. The caller sums them over ranks before it calls total(), as those of finish().
   virtual std::vector<PartialSum> sums() = 0;
@@ -113,7 +113,7 @@ std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& strea
 /// @param micro_batches  their numbers: B sequences each, counted from sequence 0.
 std::int64_t tree_buffers(Range micro_batches);
 
-/// Which sums to combine when a micro-batch finishes, for callers that accumulate gradients themselves in the order
+/// The sums to combine when a micro-batch finishes, for callers that accumulate gradients themselves in the order
 /// of the two sums above. Sums that wait for their neighbours are stored by level.
 struct MicroBatchOrder {
   std::vector<std::size_t> added;  ///< levels whose sums are added to the micro-batch, one after the other
@@ -121,9 +121,9 @@ struct MicroBatchOrder {
 };
 /// The order for micro-batch m = 0, 1, ... of a step; after the last one the last level has the whole sum. A running sum
 /// has one level; in a tree, level l has sums over 2^l micro-batches, a binary counter.
-/// @param tree  whether sums are a tree over the sequences.
+/// @param tree  true if sums are a tree over the sequences.
 /// @param pass  m.
-/// @param micro_batches  of the step, M.
+/// @param micro_batches  M, micro-batches of the step.
 MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass, std::int64_t micro_batches);
 /// The number of levels that the micro-batches of a step need.
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches);

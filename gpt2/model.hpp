@@ -27,7 +27,7 @@ struct MicroBatch {
   Tensor targets;                                  ///< (R) i32 tokens, -1 where nothing is counted
   Rows rows{};                                     ///< which sequences and tokens of the global batch these are
   std::int64_t step = 0;                           ///< optimizer step; keys the dropout masks
-  bool training = true;                            ///< whether dropout applies
+  bool training = true;                            ///< true if dropout applies
   std::int64_t valid_tokens = 0;                   ///< number of targets that are counted
   std::int64_t sixteenths = leaves_of_a_sequence;  ///< sixteenths of each sequence that its tokens make up
   Tensor lengths{};  ///< (B) i32 tokens of each sequence before its padding; empty: all T
@@ -112,9 +112,9 @@ class Branch {
   /// @param index    i, 0 .. 2 L - 1.
   Branch(const ModelContext& context, int index) : context_(context), index_(index) {}
 
-  /// Whether this is an attention branch.
+  /// True if this is an attention branch.
   bool attention() const { return index_ % 2 == 0; }
-  /// Whether an ExpertLayer computes it, in place of apply() and apply_backward(). It adds no bias of its own.
+  /// True if an ExpertLayer computes it, in place of apply() and apply_backward(). It adds no bias of its own.
   bool experts() const { return !attention() && context_.config.has_experts(index_ / 2); }
   /// Its unit in the parameter table.
   int unit() const { return 1 + index_; }

@@ -15,7 +15,7 @@
 
 namespace rankwise {
 
-/// How tensor parallelism divides a tensor among n tensor-parallel ranks.
+/// Division of a tensor among n tensor-parallel ranks.
 enum class Split : std::uint8_t {
   none,     ///< replicated: every rank has all of it
   rows,     ///< rank i has the i-th of n equal runs of rows
@@ -39,13 +39,13 @@ struct Parameter {
   int number = 0;       ///< index in the table of the whole model; keys the initial values
   int unit = 0;         ///< table unit: 0 embedding, 1 + i branch i, 2 L + 1 head
   Range elements{};     ///< its elements of this table's flat vector
-  bool decays = false;  ///< whether AdamW's weight decay applies: matrices only
-  bool frozen = false;  ///< whether training leaves it as it is
+  bool decays = false;  ///< true if AdamW's weight decay applies: matrices only
+  bool frozen = false;  ///< true if training leaves it unchanged
   Initial initial{};    ///< initial value
-  Split split = Split::none;  ///< how tensor parallelism divides it
+  Split split = Split::none;  ///< its division by tensor parallelism
   int sections = 1;           ///< runs of columns that are divided separately: 3 for q, k, v
   int expert = -1;            ///< number of the expert that it belongs to; -1: every token meets it
-  bool one_product = false;   ///< whether the backward pass begins its gradient with one matrix product
+  bool one_product = false;   ///< true if the backward pass begins its gradient with one matrix product
 };
 
 /// A rectangle of a tensor: its position in the whole tensor and in the shard that is stored here. A tensor of one

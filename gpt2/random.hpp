@@ -9,7 +9,7 @@
 
 namespace rankwise {
 
-/// What a random number is for.
+/// Use of a random number.
 enum class Purpose : std::uint32_t {
   embedding_dropout,  ///< dropout on the sum of token and position embedding
   attention_dropout,  ///< dropout on the attention weights; the channel is the key's token
@@ -18,7 +18,8 @@ enum class Purpose : std::uint32_t {
   sampling,           ///< choice of a generated token
 };
 
-/// Where in training a number is used. The rank is left out on purpose: the numbers do not depend on the layout.
+/// Position in training at which a number is used. It has no rank on purpose: the numbers do not depend on the
+/// layout.
 struct Position {
   std::int64_t step = 0;      ///< optimizer step
   std::int64_t sequence = 0;  ///< index in the global batch
@@ -30,7 +31,7 @@ struct Position {
 
 /// The random words of the four channels 4k .. 4k+3 with k = @p at.channel / 4.
 /// @param seed     seed of the run.
-/// @param purpose  what they are used for.
+/// @param purpose  use of the numbers.
 /// @param at       each number fits in 32 bits, layer in 14 and head in 15, as check_config() ensures.
 constexpr PhiloxWords random_words(std::uint32_t seed, Purpose purpose, const Position& at)
 {

@@ -33,7 +33,7 @@ struct ReferenceRun {
 /// @param options  options of the run, checked by check_options() and check_fits_data().
 /// @param tokens   the data of the run.
 /// @param micro_batch  sequences of a micro-batch, on which the result does not depend.
-/// @param record   notes what is computed, if not null.
+/// @param record   notes the results, if not null.
 /// @cost           `--compare` steps of the reference kernels.
 /// @throws Error   when a loss or a gradient is not finite.
 ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch = 1,

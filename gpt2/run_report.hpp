@@ -36,7 +36,7 @@ struct Validation {
 /// Measurements of a run, from its first step to its last.
 struct RunRecord {
   std::int64_t first_step = 0;         ///< steps made by the run that this one resumes
-  bool from_scratch = true;            ///< whether it began with initial parameters
+  bool from_scratch = true;            ///< true if it began with initial parameters
   std::vector<StepReport> steps;       ///< in order
   std::vector<Validation> validation;  ///< in order
   std::string digest;                  ///< digest of the final parameters

@@ -10,7 +10,7 @@
 
 namespace rankwise {
 
-/// How a token is drawn from a row of logits.
+/// Drawing of a token from a row of logits.
 struct SamplingOptions {
   double temperature = 1;  ///< divisor of the logits; 0: always the most likely token
   std::int64_t top_k = 0;  ///< only the k most likely tokens may be drawn; 0: all

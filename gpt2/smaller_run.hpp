@@ -24,7 +24,7 @@ class SmallerRun {
   /// @param option  the option as the user would type it.
   /// @param value   its current value, from which the bytes are computed.
   /// @param other   a value that needs less memory.
-  /// @return  whether the run fits now.
+  /// @return  true if the run fits now.
   template <class T>
   bool fits_with(const std::string& option, T& value, T other)
   {

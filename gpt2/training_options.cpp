@@ -55,7 +55,7 @@ BatchShape TrainingOptions::cut_batch(std::int64_t replicas) const
 
 LoaderOptions TrainingOptions::loader_options() const
 {
-  // Where a lesson reads pairs of lines instead of windows, these are of one token.
+  // A lesson that reads pairs of lines instead of windows gets windows of one token.
   return {.T = architecture == Architecture::gpt2 ? batch(global_batch).sequence : 1,
           .global_batch = global_batch,
           .seed = seed,

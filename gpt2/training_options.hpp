@@ -42,7 +42,7 @@ struct TrainingOptions {
   DeviceKind device = DeviceKind::cpu;                        ///< device that the run computes on
   DType precision = DType::f32;       ///< type of parameters, activations and their messages: f32 or bf16
   DType gradients = DType::f32;       ///< type of parameter gradients: f32, or bf16 with one micro-batch per step
-  bool tf32 = false;                  ///< whether f32 products may round their factors to TF32
+  bool tf32 = false;                  ///< true if f32 products may round their factors to TF32
   Sums arithmetic = Sums::fast;       ///< order of sums
   bool recompute_blocks = false;      ///< `--recompute=block`
   Bytes memory_limit{};               ///< memory budget of the device tier; 0: no limit
@@ -52,11 +52,11 @@ struct TrainingOptions {
   std::string prompt;                 ///< text that they begin with; empty: a line end
   std::string prompt_file;            ///< file with that text; empty: none
   std::string stop;                   ///< text of the token that ends a sample; empty: none
-  SamplingOptions sampling{};         ///< how tokens are drawn
+  SamplingOptions sampling{};         ///< drawing of tokens
   std::int64_t compare = 0;           ///< number of first steps to compare with the reference run; 0: none
   std::string checkpoint;             ///< file to save to and, with resume, to resume from; empty: none
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: only after the last step
-  bool resume = false;                ///< whether to resume from the checkpoint
+  bool resume = false;                ///< true resumes from the checkpoint
   std::string initial;                ///< checkpoint whose parameters to start from; empty: none
   std::string sizes_from;             ///< file that gave the sizes of the model; empty: the preset did
   std::string freeze;           ///< patterns of the tensors that are not trained, with commas between; empty: none
@@ -66,7 +66,7 @@ struct TrainingOptions {
   std::string log;              ///< file to which each step adds a line of JSON
   std::string peak;             ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
   std::string prompt_text;      ///< content of prompt_file, once it was read; not an option
-  bool dry_run = false;         ///< whether to print what the run would need, and stop
+  bool dry_run = false;         ///< true prints the needs of the run, and stops
   int threads = 1;              ///< OpenMP threads of this rank
 
   /// The model that these options describe.
@@ -75,7 +75,7 @@ struct TrainingOptions {
   /// G, B and T, with defaults filled in.
   /// @param share  number of sequences of the global batch that this rank computes; the default of B.
   BatchShape batch(std::int64_t share) const;
-  /// The same for @p replicas that divide the global batch; in exact arithmetic with cut_micro_batch().
+  /// batch() for @p replicas that divide the global batch; in exact arithmetic with cut_micro_batch().
   BatchShape cut_batch(std::int64_t replicas) const;
   /// Options of the loader. With --mask=prefix:K, targets that the prefix reveals are not counted.
   LoaderOptions loader_options() const;

@@ -32,13 +32,13 @@ struct FlopCount {
 ///
 /// @param tokens     tokens of the global batch.
 /// @param T          tokens of a sequence.
-/// @param recompute  whether the forward pass of every block runs twice.
+/// @param recompute  true if the forward pass of every block runs twice.
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B, for MFU and HFU; Korthikanti et al. 2022, appendix A; Narayanan
 ///          et al. 2021 (Megatron-LM), section 5.1 and appendix.
 std::vector<FlopCount> flop_counts(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
 /// Operations per second of the fastest square matrix product that these kernels reach now, in several turns.
-/// @param memory  where the three matrices are allocated, and freed again.
+/// @param memory  memory of the three matrices, freed again.
 /// @param type    f32 or bf16.
 double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, DType type);
 
@@ -47,7 +47,7 @@ double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemor
 /// @param step_s   seconds of a step.
 /// @param peak     operations per second of all devices together.
 /// @param devices  number of them.
-/// @param source   where the peak comes from.
+/// @param source   origin of the peak.
 void report_utilisation(Report& report, const std::vector<FlopCount>& counts, double step_s, double peak,
                         int devices, const std::string& source);
 

@@ -30,7 +30,7 @@ struct ExpertRows {
   std::int64_t all() const;
 };
 
-/// What takes the place of Branch::apply() in a block with experts.
+/// The replacement of Branch::apply() in a block with experts.
 ///
 ///     forward    route, plan, scatter:  each token's row, for each of the k experts that the router chooses
 ///                  ... rows travel to the experts ...
@@ -56,7 +56,7 @@ class ExpertLayer {
   /// Plans where the rows of whole sequences go, and keeps the plan. Waits for the choices.
   RoutingPlan plan(const RoutedActivations& a, const MicroBatch& batch) const;
   /// Keeps a plan: fills a.places, sent_leaves and pull.
-  /// @param plan  of the rows that are here.
+  /// @param plan  plan of the rows that are here.
   /// @param pull  (B, E) auxiliary_pull() of the plan of whole sequences.
   void keep(const RoutedActivations& a, const RoutingPlan& plan, const std::vector<double>& pull) const;
   /// Counts the rows that arrive; fills a.routed.leaf_ends.

@@ -8,7 +8,7 @@
 #include "gpt2/config.hpp"
 
 /// @file
-/// Where the rows of a micro-batch go, once the router has chosen their experts.
+/// Routing of the rows of a micro-batch to the experts that the router has chosen.
 
 namespace rankwise {
 
@@ -36,8 +36,8 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
 /// plan of whole sequences, and `chosen` remains that of whole sequences.
 /// @param whole    plan_routing() of the whole sequences.
 /// @param choices  (B T, k) of the whole sequences.
-/// @param shape    of the whole sequences.
-/// @param leaves   of each sequence's run, in a sum over the rows of the runs.
+/// @param shape    shape of the whole sequences.
+/// @param leaves   leaves of each sequence's run, in a sum over the rows of the runs.
 RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> choices, const RoutingShape& shape,
                         Range run, std::int64_t leaves);
 

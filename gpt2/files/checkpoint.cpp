@@ -35,7 +35,7 @@ constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> siz
      {"context", &ModelConfig::context},
      {"vocabulary", &ModelConfig::vocabulary}}};
 
-/// The same for a model with experts.
+/// Attributes that a model with experts has too.
 constexpr std::array<std::pair<const char*, std::int64_t ExpertConfig::*>, 2> expert_attributes{
     {{"experts", &ExpertConfig::count}, {"expert-every", &ExpertConfig::every}}};
 

@@ -54,7 +54,7 @@ std::vector<RunOption> run_options(const TrainingOptions& options, const Tokens&
 /// Description of the run that a checkpoint belongs to.
 struct CheckpointInfo {
   ModelConfig config;                   ///< sizes; the mask is among the options
-  bool moments = true;                  ///< whether the file has the moments; without them it holds weights only
+  bool moments = true;                  ///< true if the file has the moments; without them it holds weights only
   std::int64_t step = 0;                ///< optimizer steps made: the number of the next step
   std::int64_t updates = 0;             ///< updates of AdamW, for its bias correction
   std::vector<RunOption> options = {};  ///< options of the run
@@ -69,7 +69,7 @@ struct Shard {
   Tensor second_moments;        ///< (owned.count) f32
 };
 
-/// Whether a checkpoint is to be saved after @p made of @p last steps.
+/// True if a checkpoint is due after @p made of @p last steps.
 bool checkpoint_is_due(const TrainingOptions& options, std::int64_t made, std::int64_t last);
 
 /// Begins the checkpoint @p path: creates its temporary file with all datasets and attributes.
@@ -88,10 +88,10 @@ void write_checkpoint(const std::string& path, Stream& stream, const Shard& shar
 ///           existing checkpoint of that name remains.
 void commit_checkpoint(const std::string& path);
 
-/// Checks that a checkpoint is undamaged and has every tensor
-/// of its model in the right shape; returns its description.
+/// Checks that a checkpoint is undamaged and has every tensor of its model in the right shape; returns its
+/// description.
 /// @param path   the file.
-/// @param asked  how the user named it, such as "--initial=gpt2.h5".
+/// @param asked  the option that names it, such as "--initial=gpt2.h5".
 /// @throws UserError  for any other file.
 CheckpointInfo check_checkpoint(const std::string& path, const std::string& asked);
 /// Reads a shard from a checkpoint, in blocks of about 1 MiB. Padding becomes zero.

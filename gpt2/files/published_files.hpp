@@ -60,7 +60,7 @@ ModelConfig read_model_config(const std::string& path);
 /// The texts, by file name, with which transformers loads the model: config.json, and for a GPT-2 generation_config.json.
 std::map<std::string, std::string> model_descriptions(const ModelConfig& config);
 
-/// Whether a name means a folder: one that exists, or a name without an extension, as "gpt2-tuned".
+/// True if a name means a folder: one that exists, or a name without an extension, as "gpt2-tuned".
 bool names_folder(const std::string& path);
 
 }  // namespace rankwise

@@ -22,14 +22,14 @@ struct PublishedTensor {
   std::int64_t rows = 1;    ///< rows of the parameter; a vector is one row
   std::int64_t width = 0;   ///< columns of the parameter
   Range columns;            ///< columns of the parameter that are here
-  bool vector = false;      ///< whether it has one dimension
-  bool transposed = false;  ///< whether it is stored as (columns, rows)
+  bool vector = false;      ///< true if it has one dimension
+  bool transposed = false;  ///< true if it is stored as (columns, rows)
 
   /// Extents, outermost first.
   std::vector<std::int64_t> shape() const;
   /// Number of elements.
   std::int64_t elements() const { return rows * columns.count; }
-  /// Whether it holds all of the parameter in the same order.
+  /// True if it holds all of the parameter in the same order.
   bool same_layout() const { return !transposed && columns.count == width; }
   /// Index in the parameter of element @p i.
   std::int64_t place(std::int64_t i) const
@@ -41,19 +41,19 @@ struct PublishedTensor {
 };
 
 /// The published tensors that together hold @p parameter, in the order of their columns.
-/// @param architecture  of its model.
+/// @param architecture  architecture of its model.
 /// @param parameter     an entry of the table of a whole model.
 std::vector<PublishedTensor> published_tensors(Architecture architecture, const Parameter& parameter);
 
-/// What else the files of an architecture have in common.
+/// Names that the files of an architecture share.
 struct PublishedNames {
   std::string called;              ///< "GPT-2" or "BERT"
-  std::string example;             ///< which model of the library it is, and how its tensors are called
-  std::string prefix;              ///< that the library may put before the names of parameters
+  std::string example;             ///< the model of the library, and the names of its tensors
+  std::string prefix;              ///< prefix that the library may put before the names of parameters
   std::string token_embedding;     ///< name of the (V, C) tensor
   std::string position_embedding;  ///< name of the (context, C) tensor
   std::string of_layer;            ///< name of a tensor that each layer has, {} being the layer's number
-  std::vector<std::pair<std::string, std::string>> tied;  ///< copies that a file may have, and what they equal
+  std::vector<std::pair<std::string, std::string>> tied;  ///< copies that a file may have, and their originals
   std::vector<std::string> redundant;                     ///< endings of the names of buffers: masks, positions
 };
 

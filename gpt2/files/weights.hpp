@@ -25,7 +25,7 @@ namespace rankwise {
 /// A GPT-2 or a BERT in a safetensors file or in a folder of transformers.
 class PublishedModel {
  public:
-  /// Reads and checks the headers, and compares copies of tied tensors with what they are tied to.
+  /// Reads and checks the headers, and compares copies of tied tensors with their originals.
   /// @param path   the file or folder.
   /// @param heads  H, which no tensor's shape shows; 0: as config.json says, and for a file by itself heads of 64
   ///               channels, as in all published sizes.
@@ -85,7 +85,7 @@ void publish_folder(const std::string& checkpoint, const ModelConfig& config, co
 /// Refuses a checkpoint with weights that are not finite; reads all of them, but not the moments.
 /// @param checkpoint  a file that check_checkpoint() accepted.
 /// @param config      the model that check_checkpoint() returned.
-/// @param asked       what the user asked for, such as "--initial=FILE.h5"; the message begins with it.
+/// @param asked       the option, such as "--initial=FILE.h5"; the message begins with it.
 /// @throws UserError  with the number of such weights, and the tensor and position of the first.
 void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked);
 

@@ -92,7 +92,7 @@ struct HeadView {
 
 /// The keys of a run that a query sees, in the order in which they are summed: leaf by leaf.
 struct KeyLeaves {
-  SumOrder order;     ///< of all keys of the run
+  SumOrder order;     ///< order of the sum over all keys of the run
   std::int64_t keys;  ///< number of keys that the query sees, counted from the first of the run
 
   /// The keys of leaf @p leaf that the query sees.

@@ -8,7 +8,8 @@
 #include "gpt2/random.hpp"
 
 /// @file
-/// What kernels get besides tensors: matrices inside of them, rows, masks, shapes, constants. Letters as in kernels.hpp.
+/// Arguments of kernels besides tensors: matrices inside of them, rows, masks, shapes, constants. Letters as in
+/// kernels.hpp.
 
 namespace rankwise {
 
@@ -26,7 +27,7 @@ struct Matrix {
     const std::int64_t columns = rows > 0 ? tensor.elements() / rows : 0;
     return {tensor, rows, columns, columns, 1};
   }
-  /// The same elements with rows and columns exchanged.
+  /// The matrix with rows and columns exchanged.
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
@@ -48,7 +49,7 @@ struct Dropout {
   Purpose purpose{};       ///< which of the layer's dropouts
   Rows rows{};             ///< rows that the mask is for
 
-  /// Whether anything is dropped.
+  /// True if anything is dropped.
   constexpr bool active() const { return rate > 0; }
 };
 

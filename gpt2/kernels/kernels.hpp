@@ -34,16 +34,17 @@ class KernelFamily {
  public:
   virtual ~KernelFamily() = default;
 
-  /// Where the layers that compute with these kernels note their results; null: nowhere, the default.
+  /// The recorder to which the layers that compute with these kernels report their results; null, the default, for
+  /// none.
   Recorder* recorder() const { return recorder_; }
   /// Sets it; @p recorder outlives the kernels.
   void record_in(Recorder& recorder) { recorder_ = &recorder; }
 
   /// out = a b + bias, or out += a b: (m, n) from (m, k) and (k, n).
   /// @param out         (m, n), contiguous rows; the type of a and b, or its accumulator_of().
-  /// @param order       how the k terms are added.
+  /// @param order       order of the sum over the k terms.
   /// @param bias        (n) bias added to every row after the sum; may be empty.
-  /// @param accumulate  whether to add to @p out instead of overwriting it.
+  /// @param accumulate  true adds to @p out, false overwrites it.
   virtual void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                       const Tensor& bias = {}, bool accumulate = false) const = 0;
   /// dbias[j] += sum over rows i of dy[i, j].
@@ -340,7 +341,8 @@ Kernels make_cpu_kernels();
 /// Kernels that compute nothing, for a rehearsal: losses and norms are 0, and a router chooses each expert equally often.
 Kernels make_rehearsed_kernels();
 
-/// What multiplies matrices of @p type in make_cpu_kernels(), for reports: a library and its version, or code of our own.
+/// Origin of the matrix products of @p type in make_cpu_kernels(), for reports: a library and its version, or code
+/// of our own.
 std::string cpu_products(DType type);
 
 /// The fast kernels of a GPU, for f32 and bf16: cuBLAS, tiled attention, deterministic sums.
@@ -349,10 +351,10 @@ std::string cpu_products(DType type);
 ///                for it.
 /// @throws Error  in a build without CUDA.
 Kernels make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
-/// The same with f32 matrix products in TF32: factors are rounded to 10 bits, sums are computed in f32.
+/// make_cuda_kernels() with f32 matrix products in TF32: factors are rounded to 10 bits, sums are computed in f32.
 Kernels make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
 
-/// What multiplies matrices in make_cuda_kernels(), for reports.
+/// Origin of the matrix products in make_cuda_kernels(), for reports.
 /// @throws Error  in a build without CUDA.
 std::string cuda_products();
 

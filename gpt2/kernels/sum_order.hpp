@@ -21,7 +21,7 @@ constexpr std::int64_t leaves_of(Part part)
 }
 
 /// Number of leaves that part @p part of the tokens holds.
-/// @param leaves  of all the tokens: those of a sequence, or of a run of its tokens.
+/// @param leaves  number of leaves of all the tokens of a sequence, or of a run of its tokens.
 constexpr std::int64_t token_leaves_of(Part part, std::int64_t leaves = leaves_of_a_sequence)
 {
   return leaves % part.count == 0 ? leaves / part.count : 1;
@@ -97,7 +97,7 @@ class SumOrder {
   }
 
   std::int64_t blocks_, section_, leaves_per_block_, sections_;
-  const std::int64_t* ends_ = nullptr;  // of the leaves of routed()
+  const std::int64_t* ends_ = nullptr;  // ends of the leaves of routed()
 };
 
 }  // namespace rankwise

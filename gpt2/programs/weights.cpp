@@ -1,5 +1,5 @@
-// Imports the published weights of a GPT-2 or a BERT, for fine-tuning with --initial=FILE.h5, and exports the weights
-// of a checkpoint.
+// Imports the published weights of a GPT-2 or a BERT, for fine-tuning with --initial=FILE.h5, and exports the
+// weights of a checkpoint.
 //
 // Sample runs:  build/data/weights import model.safetensors gpt2.h5
 //               build/data/weights import FOLDER gpt2.h5                   (as save_pretrained() of transformers wrote it)
@@ -31,7 +31,7 @@ struct Job {
   bool allow_not_finite = false;              // --allow-not-finite
   std::unique_ptr<PublishedModel> published;  // to import
   std::optional<CheckpointInfo> checkpoint;   // to export
-  std::vector<FileLock> locks;                // of the file to write
+  std::vector<FileLock> locks;                // lock of the file to write
 };
 
 /// Makes a folder in an existing one, if it is not there.

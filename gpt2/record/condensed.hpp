@@ -23,7 +23,7 @@ struct Condensed {
   /// projections, and the mean of its squares estimates the squared norm of the difference (Achlioptas 2003).
   std::array<double, projections> projected{};
 
-  /// Adds those of other elements.
+  /// Adds a digest of other elements.
   Condensed& operator+=(const Condensed& other);
   /// Adds @p factor times the projections of another tensor; the digest is lost.
   void add_projections(double factor, const Condensed& other);
@@ -32,7 +32,7 @@ struct Condensed {
 /// The norm of a - b, estimated from their projections.
 double distance(const Condensed& a, const Condensed& b);
 
-/// Where values are in a whole tensor: a rectangle, of which every row has the columns of each section.
+/// Position of values in a whole tensor: a rectangle in which every row has the columns of each section.
 struct Piece {
   Range rows{};                    ///< rows of the whole tensor
   Range columns{};                 ///< columns of each section

@@ -10,7 +10,7 @@
 #include "gpt2/record/condensed.hpp"
 
 /// @file
-/// What a run has computed, number by number: a record, and its file.
+/// Record of the results of a run, number by number, and its file.
 
 namespace rankwise {
 
@@ -22,7 +22,7 @@ enum class StepPhase : std::int64_t { forward, backward, sums, norm, update };
 /// "forward", "backward", "gradients summed", "loss and norm", "update".
 std::string name_of(StepPhase phase);
 
-/// What one device had of a tensor: all devices that had the same part have an entry each.
+/// One device's part of a tensor: all devices that had the same part have an entry each.
 struct RecordEntry {
   std::int64_t step = 0;    ///< optimizer step
   StepPhase phase{};        ///< part of the step
@@ -32,7 +32,7 @@ struct RecordEntry {
   Range rows{};       ///< rows of the whole tensor; of parameters, elements of the stored shard
   Range columns{};    ///< columns of each of its sections
   std::int64_t device = 0;  ///< number of the device that had it: its rank
-  Condensed value{};        ///< what it was
+  Condensed value{};        ///< digest of its values
 };
 
 /// Values of a part of a tensor, with --record-values.
@@ -44,19 +44,19 @@ struct RecordedValues {
 /// All that a run has recorded.
 struct Record {
   std::int64_t devices = 1;          ///< N
-  bool exact = false;                ///< whether all sums were those of exact arithmetic
-  bool rounded = false;              ///< whether values were rounded to bf16
+  bool exact = false;                ///< true if all sums were those of exact arithmetic
+  bool rounded = false;              ///< true if values were rounded to bf16
   std::int64_t global_batch = 0;     ///< G
   double dropout = 0;                ///< dropout rate
   std::vector<std::string> names;    ///< record_names()
-  std::vector<RecordEntry> entries;  ///< of all devices
+  std::vector<RecordEntry> entries;  ///< entries of all devices
 };
 
 /// Names of everything that a run of a model records.
 std::vector<std::string> record_names(const ModelConfig& config);
 
 /// Replaces a file by a sealed record with one more step, so that a run that fails or is killed later leaves it.
-/// @param first    whether the record begins with this step; else the file has the steps before.
+/// @param first    true if the record begins with this step; else the file has the steps before.
 /// @param step     entries of it.
 /// @param values   values of it.
 /// @cost     copies and reads the file.

@@ -36,14 +36,16 @@ std::string name_of_rows(const ModelConfig& config, std::int64_t unit, Layer lay
                      (attention ? of_attention : of_mlp)[static_cast<std::int64_t>(layer)]);
 }
 
-/// Where in the backward pass of a unit the gradient of a layer's rows is complete. Those of parameters are between them.
+/// Place in the backward pass of a unit at which the gradient of a layer's rows is complete. Parameters have the
+/// places between.
 std::int64_t backward_place(Layer layer)
 {
-  constexpr std::int64_t places[] = {6, 2, 9, 0, 9, 0};  // of norm, inner, hidden, output, stream, logits
+  constexpr std::int64_t places[] = {6, 2, 9, 0, 9, 0};  // norm, inner, hidden, output, stream, logits
   return places[static_cast<std::int64_t>(layer)];
 }
 
-/// The same of the parameters of a unit, by their number: those of the norm, the first matrix, the second one.
+/// Place of the gradient of a unit's parameter, by its number: two parameters each of norm, first and second
+/// matrix.
 std::int64_t place_of_gradient(bool embedding, int number)
 {
   constexpr std::int64_t of_branch[] = {7, 8, 5, 4, 3, 1};
@@ -82,7 +84,7 @@ void Recorder::rows(StepPhase phase, std::int64_t unit, Layer layer, const Tenso
   const std::int64_t order = backward ? (2 * config_.layers + 1 - unit) * 16 + backward_place(layer)
                                       : unit * 16 + static_cast<std::int64_t>(layer);
   const std::int64_t stride = values.elements() / rows.count(), w = stride / columns.sections;
-  // Of normalised rows that are gathered again, this rank has only its own.
+  // Normalised rows that are gathered again are not noted: this rank has only its own.
   if (layer == Layer::norm && stride != config_.channels) return;
   const std::int64_t whole = columns.whole > 0 ? columns.whole : w * columns.part.count;
   const Piece piece{.rows = rows.tokens,
@@ -135,7 +137,7 @@ void Recorder::shard(StepPhase phase, State state, const ParameterTable& table, 
   }
 }
 
-/// Notes elements of a stored tensor: those of them that are no padding.
+/// Notes elements of a stored tensor, without padding.
 void Recorder::parameter(StepPhase phase, std::int64_t order, const std::string& name, Range sequences,
                          const ParameterTable& table, const Parameter& p, Range elements, const float* values)
 {

@@ -12,8 +12,8 @@
 #include "gpt2/record/record.hpp"
 
 /// @file
-/// Notes what a device computes. The building blocks of the model note activations and gradients (kernels.recorder()), the frame
-/// notes sums of gradients, the loss, the norm and the updated shards.
+/// Notes results of a device. The building blocks of the model note activations and gradients (kernels.recorder()),
+/// the frame notes sums of gradients, the loss, the norm and the updated shards.
 
 namespace rankwise {
 
@@ -22,9 +22,9 @@ enum class Layer : std::int64_t {
   norm,    ///< output of the layer norm
   inner,   ///< q, k and v, or the MLP's hidden layer before GELU
   hidden,  ///< outputs of the heads, or the hidden layer after GELU
-  output,  ///< what the branch adds to the residual stream, before dropout
+  output,  ///< the branch's contribution to the residual stream, before dropout
   stream,  ///< the residual stream after the branch, or after the embedding
-  logits,  ///< of the head
+  logits,  ///< logits of the head
 };
 
 /// Which columns of whole rows a tensor has.
@@ -34,7 +34,7 @@ struct RecordedColumns {
   std::int64_t whole = 0;     ///< columns of a whole section without padding; 0: all
 };
 
-/// What a shard of the state holds.
+/// Content of a shard of the state.
 enum class State : std::int64_t { parameter, first_moment, second_moment };
 
 /// The notes of one device.
@@ -44,21 +44,22 @@ class Recorder {
   /// @param config    the model.
   /// @param G         sequences of the global batch.
   /// @param T         tokens of a sequence.
-  /// @param runs      whether gradients are noted by micro-batch, which is meaningful where each one has sums of its own,
+  /// @param runs      true if gradients are noted by micro-batch, which is meaningful where each one has sums of its own,
   ///                  as in exact arithmetic.
-  /// @param device    its number among those of the run.
+  /// @param device    number of the device in the run.
   /// @param values    patterns of the names whose values are kept too, with commas between.
   Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int device,
            const std::string& values);
 
-  /// What follows belongs to this step.
+  /// Begins a step: later notes belong to it.
   void begin_step(std::int64_t step) { step_ = step; }
 
   /// Notes rows of a unit, an activation or its gradient, sequence by sequence. Gradients of the stream are those of the
   /// rows that enter the unit.
   /// @param phase   forward or backward.
-  /// @param unit    of the parameter table.
-  /// @param values  (rows.count(), columns of this shard). Normalised rows of which this rank has only its own are not noted.
+  /// @param unit    unit of the parameter table.
+  /// @param values  (rows.count(), columns of this shard). Normalised rows are not noted if this rank has only its
+  ///                own.
   void rows(StepPhase phase, std::int64_t unit, Layer layer, const Tensor& values, const Rows& rows,
             const RecordedColumns& columns);
   /// Notes the gradient of a tensor from the sequences of a micro-batch.
@@ -66,7 +67,7 @@ class Recorder {
   /// @param part    tensor-parallel shard of the unit.
   void gradient(std::int64_t unit, int number, const Tensor& values, const Rows& rows, Part part);
   /// Notes a shard of all gradients, parameters or moments.
-  /// @param table  of the flat vector, of which the shard has the elements @p owned.
+  /// @param table  table of the flat vector, of which the shard has the elements @p owned.
   void shard(StepPhase phase, State state, const ParameterTable& table, Range owned, const Tensor& values);
   /// Notes a number that is the same on all devices.
   void number(const std::string& name, double value);
@@ -88,7 +89,7 @@ class Recorder {
   bool runs_;
   std::int64_t device_, step_ = 0;
   std::vector<std::string> patterns_;
-  std::map<std::string, std::int64_t> number_of_;         // of the names
+  std::map<std::string, std::int64_t> number_of_;         // number of each name
   std::map<std::pair<int, int>, ParameterTable> tables_;  // by index and number of tensor-parallel shards
   std::vector<RecordEntry> entries_;
   std::vector<RecordedValues> values_;

@@ -71,9 +71,9 @@ struct HeadForward {
       return {scratch + 2 * block_floats, D, queries.first};
   }
 
-  /// The softmax of one block of queries over those of @p keys that they see, before the division: @p out is the sum
-  /// of exp(score - maximum) v. In bf16 keys and values are copied, unless there are so few queries, as in generation
-  /// token by token, that the copy would take longer than the computation.
+  /// The softmax of one block of queries over the visible ones of @p keys, before the division: @p out is the sum
+  /// of exp(score - maximum) v. In bf16 keys and values are copied, unless there are so few queries, as in
+  /// generation token by token, that the copy would take longer than the computation.
   RunningSoftmax attend(const HeadRows<float>& out, Range queries, Range keys) const
   {
     constexpr std::int64_t few = 16;

@@ -126,7 +126,7 @@ struct HeadDropout {
   }
 
   DropoutMask mask;          ///< mask of the layer
-  bool active;               ///< whether anything is dropped
+  bool active;               ///< true if anything is dropped
   std::int64_t first_query;  ///< position of the first row that the mask is for
   std::int64_t sequence;     ///< the sequence
   std::int64_t head;         ///< the head

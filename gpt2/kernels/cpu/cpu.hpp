@@ -10,10 +10,10 @@
 /// The fast kernels of the CPU, for f32 and bf16: the
 /// specification of each is the reference kernel of the same name.
 ///
-/// What makes them fast: matrix products by a library, attention in blocks that stay in cache, an exponential that
-/// the compiler can vectorise, one pass over memory where the reference takes several, and sums in the order that
-/// vector registers and threads favour; they ignore SumOrder.
-/// With the same number of threads they give the same bits.
+/// Sources of their speed: matrix products by a library, attention in blocks that stay in cache, an exponential
+/// that the compiler can vectorise, one pass over memory where the reference takes several, and sums in the order
+/// that vector registers and threads favour; they ignore SumOrder. With the same number of threads they give the
+/// same bits.
 
 namespace rankwise {
 

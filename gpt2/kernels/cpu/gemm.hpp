@@ -15,7 +15,7 @@ template <class T>
 struct GemmOperand {
   const T* first = nullptr;  ///< its first element
   std::int64_t stride = 0;   ///< elements from one stored row to the next
-  bool transposed = false;   ///< whether the factor is the transpose of the stored matrix
+  bool transposed = false;   ///< true if the factor is the transpose of the stored matrix
 };
 
 /// out = a b, or out += a b: (m, n) from (m, k) and (k, n). Outside of a parallel region all threads

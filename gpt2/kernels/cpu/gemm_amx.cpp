@@ -36,9 +36,9 @@ constexpr std::int64_t side = 16, tile_terms = 32, tile_elements = side * tile_t
 // A pass over the terms computes 2 x 2 tiles of out from a strip of each factor: 32 rows or columns, packed.
 constexpr std::int64_t strip = 2 * side;
 
-// How factors are divided. A run of 256 terms of a strip of the left factor (16 KiB) stays in the first cache of a core while the
-// four strips of a group of the right factor pass by; 512 rows and the 128 columns of a group, with 768 terms (0.75 and 0.2
-// MiB), stay in the second. The sums of a product with more terms lie in between (2 MiB).
+// Blocks of the factors. A run of 256 terms of a strip of the left factor (16 KiB) stays in the first cache of a
+// core while the four strips of a group of the right factor pass by; 512 rows and the 128 columns of a group, with
+// 768 terms (0.75 and 0.2 MiB), stay in the second. The sums of a product with more terms lie in between (2 MiB).
 constexpr std::int64_t run = 8;  // steps, of 32 terms each
 constexpr std::int64_t block_rows = 512, block_terms = 3 * run * tile_terms, group = 4 * strip,
                        block_columns = 8 * group;
@@ -81,7 +81,7 @@ struct Vectors {
     v.of[i + 2] = _mm512_unpacklo_epi64(w.of[i + 1], w.of[i + 3]);
     v.of[i + 3] = _mm512_unpackhi_epi64(w.of[i + 1], w.of[i + 3]);
   }
-  constexpr int even = 0x88, odd = 0xDD;  // of the four quarters of a vector
+  constexpr int even = 0x88, odd = 0xDD;  // selectors of the even or odd quarters of two vectors
 #pragma GCC unroll side
   for (std::size_t i = 0; i < 4; ++i) {
     const __m512i low = _mm512_shuffle_i32x4(v.of[i], v.of[i + 4], even),
@@ -118,7 +118,7 @@ RANKWISE_AMX void pack_tile(bf16* to, const Factor& from)
   for (std::size_t i = 0; i < side; ++i) _mm512_store_si512(reinterpret_cast<__m512i*>(to) + i, v.of[i]);
 }
 
-/// Packs a tile at the edge of a factor: what is not there is zero.
+/// Packs a tile at the edge of a factor: missing elements are zero.
 template <bool right>
 RANKWISE_AMX void pack_edge(bf16* to, const Factor& from, std::int64_t own, std::int64_t terms)
 {
@@ -129,7 +129,8 @@ RANKWISE_AMX void pack_edge(bf16* to, const Factor& from, std::int64_t own, std:
   pack_tile<right, true>(to, {whole.data(), tile_terms, 1});
 }
 
-/// Where tile @p t of rows or columns 16 @p i to 16 @p i + 15 is packed: strips of a run of terms follow one another.
+/// Place of packed tile @p t of rows or columns 16 @p i to 16 @p i + 15: strips of a run of terms follow one
+/// another.
 /// @param across  number of 16 rows or columns, an even number.
 constexpr std::int64_t place_of(std::int64_t i, std::int64_t t, std::int64_t across, std::int64_t steps)
 {
@@ -159,7 +160,7 @@ RANKWISE_AMX void pack(bf16* to, const Factor& from, std::int64_t own, std::int6
   }
 }
 
-/// What a thread packs and adds up in.
+/// Memory in which a thread packs factors and adds up sums.
 struct Workspace {
   alignas(64) std::array<bf16, block_rows * block_terms> left;
   alignas(64) std::array<bf16, group * block_terms> right;
@@ -233,8 +234,8 @@ struct Result {
   Out* first;
   std::int64_t stride;
   bool accumulate;
-  bool past_caches;  // whether whole vectors are written to memory, without reading their lines first
-  const bf16* bias;  // of its first column, or null
+  bool past_caches;  // true if whole vectors are written to memory, without reading their lines first
+  const bf16* bias;  // bias of its first column, or null
 
   Result from(std::int64_t row, std::int64_t column) const
   {
@@ -321,7 +322,7 @@ RANKWISE_AMX void multiply_block(const Result<Out>& out, const Factor& a, const 
   }
 }
 
-/// Whether multiply_in_place() can compute the product: it is in whole strips, and small.
+/// True if multiply_in_place() can compute the product: it is in whole strips, and small.
 bool fits_in_place(std::int64_t m, std::int64_t n, std::int64_t k, const bf16* bias)
 {
   return m % strip == 0 && n % strip == 0 && k % tile_terms == 0 && k <= run * tile_terms && m <= block_rows &&
@@ -386,7 +387,7 @@ bool amx_multiplies_bf16()
 {
   static const bool does = [] {
     constexpr long ask_for_permission = 0x1023, tile_data = 18;     // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    constexpr unsigned amx_bf16 = 1U << 22U, amx_tile = 1U << 24U;  // of leaf 7, in EDX
+    constexpr unsigned amx_bf16 = 1U << 22U, amx_tile = 1U << 24U;  // bits of EDX in CPUID leaf 7
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool tiles = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
     return tiles && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -10,7 +10,7 @@
 
 namespace rankwise {
 
-/// Whether this processor has tiles for bf16, and the system lets this process use them.
+/// True if this processor has tiles for bf16, and the system lets this process use them.
 bool amx_multiplies_bf16();
 
 /// out = a b + bias, or out += a b + bias, as gemm() in gemm.hpp has it, on the tiles.

@@ -31,7 +31,7 @@ struct Product {
 
 #ifdef RANKWISE_ONEDNN
 
-/// Whether the library has bf16 instructions for this processor.
+/// True if the library has bf16 instructions for this processor.
 bool library_multiplies_bf16()
 {
   static const bool does = [] {
@@ -115,8 +115,8 @@ class Library {
   std::map<Product, PreparedProduct> prepared_;
 };
 
-/// Whether the library gets this product right. oneDNN 3.7 reads a row that is stored as a column, and writes a result that is
-/// one column of a wider matrix, as if there were no gaps between the numbers.
+/// True if the library computes this product correctly. oneDNN 3.7 reads a row that is stored as a column, and
+/// writes a result that is one column of a wider matrix, as if there were no gaps between the numbers.
 bool library_multiplies(const Product& p)
 {
   const bool row_with_gaps = p.m == 1 && p.a_transposed && p.a_stride > 1,

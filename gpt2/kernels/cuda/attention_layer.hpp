@@ -61,7 +61,7 @@ struct AttentionLayer {
   std::int64_t queries;         ///< tokens of a sequence that have a query
   VisibleKeys visible_keys;     ///< which keys a query sees
   DropoutMask mask;             ///< dropout mask of the weights
-  bool dropping;                ///< whether any weight is dropped
+  bool dropping;                ///< true if any weight is dropped
   float kept;                   ///< dropout factor of a weight that is not dropped
   float scale;                  ///< factor of the scores, 1 / sqrt(D)
   float log2_scale;             ///< the same factor when powers of two replace exponentials

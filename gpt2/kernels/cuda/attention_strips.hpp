@@ -19,15 +19,15 @@ namespace rankwise {
 /// Numbers in one access of 16 bytes.
 constexpr int piece = 8;
 
-/// Whether the numbers of every token may be read or written in pieces.
+/// True if the numbers of every token may be read or written in pieces.
 __device__ inline bool moves_in_pieces(const bf16* first, std::int64_t stride, std::int64_t D)
 {
   return reinterpret_cast<std::uintptr_t>(first) % (piece * sizeof(bf16)) == 0 && stride % piece == 0 &&
          D % piece == 0;
 }
 
-/// The tokens of one head in memory, to be copied to shared memory, as many as Lines has at a time. All @p threads of the block
-/// have the same stream; what a copy needs is computed once, for all of them.
+/// The tokens of one head in memory, to be copied to shared memory, as many as Lines has at a time. All @p threads
+/// of the block have the same stream; addresses for the copies are computed once, for all of them.
 template <int threads, class Lines>
 class TokenStream {
  public:
@@ -65,7 +65,7 @@ class TokenStream {
   __device__ static int own_token() { return static_cast<int>(threadIdx.x) / pieces; }
   __device__ static int own_channel() { return static_cast<int>(threadIdx.x) % pieces * piece; }
 
-  /// The same number by number.
+  /// Copies number by number.
   __device__ void load_numbers(Lines& lines) const
   {
     const bf16* const first = from_ - (own_token() * stride_ + own_channel());
@@ -209,7 +209,7 @@ __device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer,
   }
 }
 
-/// The same with keys as lines and queries as columns. A missing query may have any weight, because it is
+/// hide_keys() with keys as lines and queries as columns. A missing query may have any weight, because it is
 /// multiplied by zero.
 template <int n>
 __device__ void hide_queries(ProductTile (&scores)[n], const AttentionLayer& layer, const AttentionPlace& place,
@@ -288,7 +288,7 @@ __device__ inline KeptWeights kept_by_key(const AttentionLayer& layer, const Att
 /// Number of groups of 64 channels, as a constant.
 template <int G>
 using ChannelGroups = std::integral_constant<int, G>;
-/// Whether any weight is dropped, as a constant.
+/// True if any weight is dropped, as a constant.
 template <bool dropping>
 using Dropping = std::bool_constant<dropping>;
 

@@ -6,10 +6,10 @@
 #include "gpt2/kernels/cuda/attention_strips.hpp"
 #include "gpt2/kernels/cuda/attention_tensor_cores.hpp"
 
-// As in attention.cu, the scores are computed in tiles and never stored; here tensor cores compute the tiles (Dao
-// 2023, FlashAttention-2). Sums are computed in f32. Tensor cores multiply bf16, so the weights are rounded before
-// they are multiplied by values or by gradients of outputs, and the gradients of scores before they are multiplied
-// by keys or queries. The sum of the softmax is that of the weights before rounding.
+// The scores are computed in tiles and never stored, as in attention.cu, but by tensor cores (Dao 2023,
+// FlashAttention-2). Sums are computed in f32. Tensor cores multiply bf16, so the weights are rounded before they
+// are multiplied by values or by gradients of outputs, and the gradients of scores before they are multiplied by
+// keys or queries. The sum of the softmax is that of the weights before rounding.
 
 namespace rankwise {
 
@@ -22,7 +22,7 @@ struct Sizes {
   static constexpr int channels = 64 * G;             ///< channels of a line
   static constexpr int steps = channels / tile_side;  ///< tiles in a line
   static constexpr int passing = G <= 2 ? 64 : 32;    ///< tokens of each stage
-  static constexpr bool in_registers = G <= 2;        ///< whether left factors stay in registers
+  static constexpr bool in_registers = G <= 2;        ///< true if left factors stay in registers
 };
 
 /// A block whose strips are queries.
@@ -321,7 +321,7 @@ struct KeyBlock {
   static constexpr int threads = warp_threads * warps;     ///< threads of the block
   static constexpr int tokens = tile_side * warps;         ///< tokens of all strips
   static constexpr unsigned blocks = G == 1 ? 3 : 1;       ///< wanted number of resident blocks on a multiprocessor
-  static constexpr bool in_registers = G == 2;             ///< whether left factors stay in registers
+  static constexpr bool in_registers = G == 2;             ///< true if left factors stay in registers
   static constexpr int part = 64 * std::min(G, 2);         ///< channels whose gradients a block has
   static constexpr int parts = Sizes<G>::channels / part;  ///< blocks that share their strips
   using Strips = TokenLines<tokens, Sizes<G>::channels>;   ///< the tokens of the strips
@@ -362,12 +362,12 @@ class QueryStream {
   static constexpr int passing = Sizes<G>::passing;
   static_assert(2 * passing <= KeyBlock<G>::threads);
 
-  /// Whether the thread copies a sum rather than an inner product.
+  /// True if the thread copies a sum rather than an inner product.
   __device__ static bool sums() { return threadIdx.x < passing; }
   __device__ static int own_query() { return static_cast<int>(threadIdx.x) % passing; }
 
   TokenStream<KeyBlock<G>::threads, Passing<G>> q_, dy_;
-  const float* number_;  // what the thread copies next
+  const float* number_;  // next number that the thread copies
   int left_;             // queries from there on
 };
 

@@ -12,7 +12,8 @@ namespace rankwise {
 /// @param from  (rows, columns) f32: partial sums, a few hundred rows.
 void add_partial_sums(cudaStream_t stream, const Tensor& to, const Tensor& from);
 
-/// The same for a matrix with many rows, in two stages: partial sums of slices of rows, then the sum of those.
+/// Adds column sums as add_partial_sums() does, for a matrix with many rows: partial sums of slices of rows first,
+/// then the sum of those.
 /// @param from     (rows, columns) f32 or bf16.
 /// @param scratch  f32, for the partial sums; if it holds fewer than @p columns numbers, there is one stage only.
 void add_rows(cudaStream_t stream, const Tensor& to, const Tensor& from, const Tensor& scratch);

@@ -40,7 +40,7 @@ struct Operand {
   void* first = nullptr;    ///< element (0, 0)
   DType type = DType::f32;  ///< f32 or bf16
   std::int64_t stride = 0;  ///< elements from one row of our matrix (a column for cuBLAS) to the next
-  bool by_rows = true;      ///< whether our matrix is stored by rows; else by columns
+  bool by_rows = true;      ///< true if our matrix is stored by rows; else by columns
 };
 
 /// out = a b or out += a b, (m, n) from (m, k) and (k, n), with an epilogue.
@@ -51,7 +51,7 @@ struct Product {
   Operand out{};                       ///< stored by rows; has the type of a and b, or f32
   Operand a{};                         ///< has the type of b
   Operand b{};                         ///< has the type of a
-  bool accumulate = false;             ///< whether to add to out
+  bool accumulate = false;             ///< true adds to out
   Epilogue epilogue = Epilogue::none;  ///< operation on the sums
   void* bias = nullptr;                ///< (n), type of out
   void* inner = nullptr;               ///< (m, n), type and stride of out
@@ -69,7 +69,7 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
 
   /// Enqueues @p product on the stream, if cuBLAS has an algorithm for it: sums in f32, rounded once.
-  /// @return whether it has one; there should be one for every product without an epilogue.
+  /// @return  true if it has one; there should be one for every product without an epilogue.
   /// @throws Error  when cuBLAS fails.
   bool multiply(const Product& product) const;
 

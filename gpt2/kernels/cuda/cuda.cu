@@ -4,7 +4,7 @@ namespace rankwise {
 
 namespace {
 
-/// Whether the GPU of this thread is an H100 or newer: on older ones cuBLAS's kernels with fused GELU are slower.
+/// True if the GPU of this thread is an H100 or newer: on older ones cuBLAS's kernels with fused GELU are slower.
 bool is_hopper_or_newer()
 {
   int device = 0, major = 0;

@@ -7,8 +7,8 @@
 /// @file
 /// The fast kernels of a GPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
 ///
-/// What makes them fast: matrix products by cuBLAS, on tensor cores and with GELU in the same kernel; attention in
-/// tiles of shared memory; coalesced memory accesses of 16 bytes per thread; one pass over memory where the
+/// Sources of their speed: matrix products by cuBLAS, on tensor cores and with GELU in the same kernel; attention
+/// in tiles of shared memory; coalesced memory accesses of 16 bytes per thread; one pass over memory where the
 /// reference takes several; and sums in an order that suits the threads; they ignore SumOrder. No sum depends on
 /// which thread finishes first: two runs give the same bits. For source files of CUDA (.cu) only.
 
@@ -72,7 +72,7 @@ class CudaKernels final : public CudaReferenceKernels {
   void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
-  /// Whether cuBLAS is asked to fuse a GELU into the product before it.
+  /// True if cuBLAS is asked to fuse a GELU into the product before it.
   bool fuses_gelu(const Product& product) const;
 
   Stream& stream_;
@@ -80,7 +80,7 @@ class CudaKernels final : public CudaReferenceKernels {
   Buffer workspace_;
   Buffer scratch_;  // (gpu_scratch_bytes / 4) f32; kernels run one after the other, so each may use all of it
   CublasLt cublas_;
-  bool epilogues_pay_;  // whether a product with fused GELU takes less time than two separate kernels
+  bool epilogues_pay_;  // true if a product with fused GELU takes less time than two separate kernels
 };
 
 }  // namespace rankwise

@@ -87,8 +87,8 @@ __device__ int append_rows(TokenList& list, int count, Range own, const Searched
   return count;
 }
 
-/// How the threads of a block share the work: `groups` groups of threads, each with one pack of channels a thread, add every
-/// (groups)-th row of the list to sums of their own, (groups, tokens, packs).
+/// Division of work among the threads of a block: `groups` groups of threads, each with one pack of channels a
+/// thread, add every (groups)-th row of the list to sums of their own, (groups, tokens, packs).
 struct TokenSums {
   int groups, tokens, packs;
 };
@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-/// As many tokens in a block as fit into shared memory, but no more than leave blocks for all multiprocessors.
+/// The division with the most tokens in a block that fit into shared memory and leave blocks for all
+/// multiprocessors.
 template <class T>
 TokenSums token_sums(std::int64_t vocabulary, std::int64_t C)
 {

@@ -44,7 +44,7 @@ void add_bias(cudaStream_t stream, To* out, std::int64_t row_stride, const From*
   });
 }
 
-/// The same for tensors; @p bias may be empty.
+/// Calls add_bias() for tensors; @p bias may be empty.
 void add_bias(cudaStream_t stream, const Matrix& out, const Tensor& bias, bool add)
 {
   with_gpu_type(out.data.type(), [&]<class To>(To) {

@@ -46,7 +46,7 @@ struct PackAccess {
   using Element = T;                                                           ///< type of the elements
 };
 
-/// Whether all of a Pack<N> may be read or written at @p memory.
+/// True if all of a Pack<N> may be read or written at @p memory.
 template <int N, class T>
 __device__ bool takes_pack(const T* memory, std::int64_t count)
 {
@@ -59,7 +59,7 @@ __device__ void unpack(float* to, const Words<bytes>& words, float)
 {
   for (int i = 0; i < bytes / 4; ++i) to[i] = std::bit_cast<float>(words.at[i]);
 }
-/// The same for bf16.
+/// Converts bf16 elements of @p words to f32 in @p to.
 template <int bytes>
 __device__ void unpack(float* to, const Words<bytes>& words, bf16)
 {
@@ -74,7 +74,7 @@ __device__ void pack_up(Words<bytes>& words, const float* from, float)
 {
   for (int i = 0; i < bytes / 4; ++i) words.at[i] = std::bit_cast<std::uint32_t>(from[i]);
 }
-/// The same as bf16, rounded.
+/// Packs numbers as bf16, rounded.
 template <int bytes>
 __device__ void pack_up(Words<bytes>& words, const float* from, bf16)
 {

@@ -19,12 +19,12 @@ __device__ inline float partner(float value, int distance)
 {
   return __shfl_xor_sync(whole_warp, value, distance);
 }
-/// The same for f64.
+/// partner() of an f64.
 __device__ inline double partner(double value, int distance)
 {
   return __shfl_xor_sync(whole_warp, value, distance);
 }
-/// The same for two numbers.
+/// partner() of two numbers.
 __device__ inline float2 partner(float2 value, int distance)
 {
   return make_float2(partner(value.x, distance), partner(value.y, distance));

@@ -50,7 +50,7 @@ class QueryScratch {
     A* const at = places_.data() + i * (D_ + 2);
     return {at[0], at[1], at + 2};
   }
-  std::vector<A> weights, factors;  ///< of each key
+  std::vector<A> weights, factors;  ///< one for each key
 
  private:
   std::int64_t D_;

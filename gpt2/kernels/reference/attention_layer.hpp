@@ -10,7 +10,7 @@
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
-/// What the forward and the backward pass of the reference kernels of attention share. For .cpp files only.
+/// Parts that the forward and the backward pass of the reference kernels of attention share. For .cpp files only.
 
 namespace rankwise {
 
@@ -78,11 +78,11 @@ struct ReferenceLayer {
   const AttentionShape& shape;  ///< sizes of the layer
   const AttentionRuns& runs;    ///< which tokens the queries and the keys are
   VisibleKeys visible_keys;     ///< which keys a query sees
-  DropoutMask mask;             ///< of the attention weights
-  bool dropped;                 ///< whether there is dropout
-  A scale;                      ///< of the scores, 1 / sqrt(D)
-  SumOrder key_order;           ///< of sums over the keys
-  SumOrder query_order;         ///< of sums over the queries
+  DropoutMask mask;             ///< mask of the attention weights
+  bool dropped;                 ///< true if there is dropout
+  A scale;                      ///< factor of the scores, 1 / sqrt(D)
+  SumOrder key_order;           ///< order of sums over the keys
+  SumOrder query_order;         ///< order of sums over the queries
 };
 
 }  // namespace rankwise

@@ -49,7 +49,7 @@ __device__ inline void copy_piece(void* to, const void* from, bool here)
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(here ? 16 : 0)
                : "memory");
 }
-/// The same for one number.
+/// Begins a copy of one number, as copy_piece() does.
 __device__ inline void copy_number(float* to, const float* from, bool here)
 {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"

@@ -12,7 +12,7 @@ struct BackwardView {
   const float* log_sum_exp;
 };
 
-/// Where the gradients of a whole layer go: (B T, 3 D heads), as its queries, keys and values.
+/// Destination of the gradients of a whole layer: (B T, 3 D heads), like its queries, keys and values.
 template <class T>
 struct LayerGradient {
   __device__ T* query(const CudaReferenceLayer& layer, std::int64_t b, std::int64_t h, std::int64_t q) const
@@ -27,7 +27,7 @@ struct LayerGradient {
   T* dqkv;
 };
 
-/// Where those of two runs go: (B queries, D heads) and (B keys, 2 D heads).
+/// Destination of the gradients of two runs: (B queries, D heads) and (B keys, 2 D heads).
 struct RunGradient {
   __device__ float* query(const CudaReferenceLayer& layer, std::int64_t b, std::int64_t h, std::int64_t q) const
   {

@@ -10,7 +10,7 @@
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
-/// What the forward and the backward pass of the reference kernels of attention share. For .cu files only.
+/// Parts that the forward and the backward pass of the reference kernels of attention share. For .cu files only.
 
 namespace rankwise {
 
@@ -71,8 +71,8 @@ struct SumTree {
   ChannelSums at[places];  ///< the sums in each place
 };
 
-/// Sizes, positions, mask and dropout of a run of queries and a run of keys. Of the B heads rows of queries, head by
-/// head of each sequence, row i is query i mod (queries) of head i / (queries); keys likewise.
+/// Sizes, positions, mask and dropout of a run of queries and a run of keys. Queries have B heads rows, head by
+/// head of each sequence: row i is query i mod (queries) of head i / (queries). Keys likewise.
 struct CudaReferenceLayer {
   /// Lengths of @p of are in the memory of the GPU.
   CudaReferenceLayer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
@@ -109,14 +109,14 @@ struct CudaReferenceLayer {
   AttentionShape shape;      ///< sizes of the layer
   AttentionRuns runs;        ///< which tokens the queries and the keys are
   VisibleKeys visible_keys;  ///< which keys a query sees
-  DropoutMask mask;          ///< of the attention weights
-  bool dropped;              ///< whether there is dropout
-  float scale;               ///< of the scores, 1 / sqrt(D)
-  SumOrder key_order;        ///< of sums over the keys
-  SumOrder query_order;      ///< of sums over the queries
+  DropoutMask mask;          ///< mask of the attention weights
+  bool dropped;              ///< true if there is dropout
+  float scale;               ///< factor of the scores, 1 / sqrt(D)
+  SumOrder key_order;        ///< order of sums over the keys
+  SumOrder query_order;      ///< order of sums over the queries
 };
 
-/// Which queries, keys and values a kernel reads: those of one tensor for a whole layer, of two for runs.
+/// The queries, keys and values that a kernel reads: from one tensor for a whole layer, from two for runs.
 template <class T>
 struct HeadSource {
   /// One head of one sequence.
@@ -127,7 +127,7 @@ struct HeadSource {
   }
 
   T* qkv;  ///< (B queries, 3 D heads)
-  T* kv;   ///< (B keys, 2 D heads), or null: keys and values are those of qkv
+  T* kv;   ///< (B keys, 2 D heads), or null: keys and values are in qkv
 };
 
 /// Calls f(b, h, t) in a thread for each of @p tokens tokens of each head.

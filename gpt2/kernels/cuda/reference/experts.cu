@@ -5,13 +5,13 @@ namespace rankwise {
 
 namespace {
 
-/// What the router computes with and writes, row by row.
+/// Results of the router, row by row.
 struct RouterView {
   float *probabilities, *weights;
   std::int32_t* choices;
   std::int64_t E, k;
 
-  /// Whether expert @p e is one of the first @p count choices of row @p r.
+  /// True if expert @p e is one of the first @p count choices of row @p r.
   __device__ bool chosen(std::int64_t r, std::int64_t e, std::int64_t count) const
   {
     for (std::int64_t j = 0; j < count; ++j)

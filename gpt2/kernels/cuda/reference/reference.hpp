@@ -85,7 +85,8 @@ class CudaReferenceKernels : public KernelFamily {
   void convert(const Tensor& to, const Tensor& from) const override;
 
  protected:
-  /// Of a family that has its own kernels for all results that are returned to the host: these need scratch memory.
+  /// For a family with kernels of its own for all results that are returned to the host: only those need scratch
+  /// memory.
   explicit CudaReferenceKernels(Stream& stream) : stream_(stream) {}
   /// CUDA's handle of the stream; makes its GPU the current one of the calling thread.
   cudaStream_t gpu() const { return cuda_stream(stream_); }
