@@ -26,7 +26,7 @@ namespace {
 
 constexpr int spelling_characters = 256 + 68;
 
-/// Whether a byte is spelled as itself.
+/// True if a byte is spelled as itself.
 bool is_printable(int byte)
 {
   return (0x21 <= byte && byte <= 0x7E) || (0xA1 <= byte && byte <= 0xAC) || (0xAE <= byte && byte <= 0xFF);

@@ -13,9 +13,10 @@ namespace rankwise {
 
 namespace {
 
-// Small animals. What a reader of 64 bytes can learn: the verb agrees with its subject in number, also across a
-// clause that stands between them; questions take the bare verb; what opens with a name closes with it. `One` and
-// `Many` are a noun group in the singular and in the plural; both verbs are written as in "they run".
+// Small animals. A reader of 64 bytes can learn that the verb agrees with its subject in number, also across a
+// clause that stands between them; that questions take the bare verb; that a sentence which opens with a name
+// closes with it. `One` and `Many` are a noun group in the singular and in the plural; both verbs are written as in
+// "they run".
 constexpr std::string_view rules_of_embedded = R"(
 Line:     12 {Clause}. | 4 {Question}?
         | 1 ana: {Clause} :ana | 1 ben: {Clause} :ben | 1 eva: {Clause} :eva | 1 tom: {Clause} :tom

@@ -7,7 +7,7 @@
 #include "data/loader.hpp"
 
 /// @file
-/// Where the lines of a text of conversations begin.
+/// Index of the lines of a text of conversations.
 
 namespace rankwise {
 

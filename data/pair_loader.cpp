@@ -12,7 +12,7 @@ namespace rankwise {
 
 namespace {
 
-// What a random number of a pair is for: the lowest bits of the second word of Philox's key.
+// Uses of the random numbers of a pair: the lowest bits of the second word of Philox's key.
 constexpr std::uint32_t second_line = 0, masking = 1;
 
 // [CLS], and [SEP] after each of the two lines.

@@ -104,7 +104,7 @@ class PairLoader {
   std::int64_t predicted_in(std::int64_t step) const;
 
  private:
-  /// Where the random numbers of a pair come from: words of Philox's counter.
+  /// Source of the random numbers of a pair: words of Philox's counter.
   struct Draws {
     std::uint32_t seed;
     std::uint32_t in_order;  ///< 0 in training, 1 in evaluation
@@ -135,7 +135,7 @@ void pad(PairBatch& batch, std::int64_t B);
 /// @param tokens        the data of the run.
 /// @param T             tokens per pair with its special tokens.
 /// @param global_batch  G.
-/// Throws UserError with what is needed, what is present, and the options that change it.
+/// Throws UserError with the number needed, the number present, and the options that change it.
 /// @cost  reads both splits once.
 void check_enough_pairs(const Tokens& tokens, std::int64_t T, std::int64_t global_batch);
 

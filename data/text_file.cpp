@@ -29,11 +29,11 @@ FileRequest request_of(const std::string& path)
   return {.asked = "the text " + path, .remedy = "Name the file with the text, and then the token file to write."};
 }
 
-/// What is found in a text that comes in blocks, and that its reader may not expect.
+/// Counts of features of a text, read in blocks, that its reader may not expect.
 struct Findings {
   std::int64_t bytes = 0, zeros = 0, first_zero = 0, not_utf8 = 0, marks = 0, line_feeds = 0, returns = 0,
                returns_before_feeds = 0, ends_of_text = 0, odd_blanks = 0, separators = 0;
-  std::string waiting{};  // the end of what has come: it is judged together with what follows
+  std::string waiting{};  // end of the text so far: it is judged together with the next block
 
   void add(std::string_view block)
   {
@@ -57,7 +57,7 @@ struct Findings {
     waiting.erase(0, waiting.size() - rest.size());
   }
 
-  /// Judges the last bytes too; then says what a user should know, a line each.
+  /// Judges the last bytes too; then returns notes for the user, a line each.
   std::string notes()
   {
     add(std::string(end_of_text.size() - 1, ' '));

@@ -18,7 +18,8 @@ struct TextMeasure {
   std::int64_t bytes = 0;       ///< length, without a byte-order mark
   std::int64_t characters = 0;  ///< number of UTF-8 characters: bytes that are not continuation bytes
   std::string sha256;           ///< SHA-256 of these bytes
-  /// Lines about what a user should know of the text: bytes that are not UTF-8, line ends of two bytes, marks that are read as text.
+  /// Notes for the user about the text, a line each: bytes that are not UTF-8, line ends of two bytes, marks that
+  /// are read as text.
   std::string notes;
 
   /// Characters of the training split, the first 90 % rounded down; the rest is for validation.

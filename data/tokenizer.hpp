@@ -58,7 +58,7 @@ struct VocabularyFiles {
 /// Size limit of a vocabulary file: GPT-2's have 1.0 and 0.5 million bytes.
 constexpr std::int64_t max_vocabulary_file_bytes = 16 << 20;
 
-/// What to do when a vocabulary cannot be used.
+/// Advice for a vocabulary that cannot be used.
 inline constexpr const char* where_vocabularies_come_from =
     "--vocabulary-from names a folder with encoder.json and vocab.bpe, or with vocab.json and merges.txt. GPT-2's "
     "are "
@@ -72,7 +72,7 @@ VocabularyFiles read_vocabulary_files(const std::string& folder);
 /// The names that make_tokenizer() knows.
 std::vector<std::string> tokenizer_names();
 
-/// Whether the tokenizer called @p name needs vocabulary files.
+/// True if the tokenizer called @p name needs vocabulary files.
 bool needs_vocabulary_files(const std::string& name);
 
 /// Creates the tokenizer called @p name.
