@@ -22,10 +22,10 @@ namespace rankwise {
 ///                not finite.
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
                   const std::vector<Shard>& shards, const std::vector<Tensor>& gradients, Group& group);
-/// The same with the kernels of a run, which notes the loss and the norm.
+/// check_finite() with the kernels of a run, which notes the loss and the norm.
 void check_finite(Run& run, std::int64_t step, double loss, double gradient_norm, const std::vector<Shard>& shards,
                   const std::vector<Tensor>& gradients, Group& group);
-/// As above, for shards that are not all in memory at the same time.
+/// check_finite() for shards that are not all in memory at the same time.
 /// @param table            all parameters.
 /// @param first_of_own     finds the first element of this rank that is not finite, numbered through all parameters
 ///                         and then through all gradients; nothing if all are finite. Called only if loss or norm

@@ -29,14 +29,14 @@ struct LessonOptions : TrainingOptions {
   bool elastic = false;                  ///< go on without ranks that die
   int copies = 1;                        ///< with elastic: ranks that have a copy of each shard
   int ranks = 0;                         ///< `--ranks`: number of ranks of a dry run; 0: those that were started
-  std::string record;                    ///< file for what each rank computes, number by number; empty: none
+  std::string record;                    ///< file for the results of each rank, number by number; empty: none
   std::string record_values;             ///< patterns of tensors whose values it has too; empty: none
-  bool check_against_reference = false;  ///< whether to compare that with the reference run
+  bool check_against_reference = false;  ///< true compares them with the reference run
   std::string html;                      ///< page to write; empty: none
   bool watch = false;                    ///< show on the terminal what all ranks do
-  std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
+  std::string script;  ///< file for the actions of each rank in the steps that a dry run rehearses; empty: none
 
-  /// True if the run records what it computes.
+  /// True if the run records its results.
   bool records() const { return !record.empty() || check_against_reference; }
   /// Degrees of parallelism of N ranks: N replicas, for any N.
   Layout layout(int N) const { return {.dp = N, .uneven = true}; }
@@ -64,7 +64,7 @@ void declare(OptionTable& table, LessonOptions& options);
 /// Declares --record, --check-against and --html, which are among those.
 void declare_output(OptionTable& table, LessonOptions& options);
 /// Declares --elastic, for a lesson that can run on any number of ranks.
-/// @param shards  whether a rank holds a shard of the model, so that --copies is declared too; else it has all of it.
+/// @param shards  true if a rank holds a shard of the model, so that --copies is declared too; else it has all of it.
 void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);
 /// Refuses --elastic where N ranks cannot go on without some of them.
 /// @throws UserError  if so, with the reason.
@@ -72,7 +72,7 @@ void check_elastic(const LessonOptions& options, int N);
 /// Options of experts, and whether they do something.
 std::vector<Effect> effects_of(const ExpertConfig& experts);
 /// Refuses options that do nothing in a run of @p steps steps.
-/// @throws UserError  with what is missing.
+/// @throws UserError  for the first of them, with the reason and the remedy.
 void check_effects(const OptionTable& table, const LessonOptions& options, std::int64_t steps);
 /// The default: accepts all options. A lesson whose own options can be invalid declares an overload that refuses them.
 /// @param N  number of ranks.

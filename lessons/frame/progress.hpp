@@ -26,7 +26,7 @@ namespace rankwise {
 /// This rank's shards of the model, as the frame reads and writes them.
 struct ModelOnRanks {
   HeldShards held;   ///< all shards that this rank holds
-  HeldShards owned;  ///< those that it owns: within a replica every element has one owner
+  HeldShards owned;  ///< shards that it owns: within a replica every element has one owner
   int replica = 0;   ///< number of the replica to which they belong
 };
 
@@ -37,7 +37,7 @@ void initialize(const ModelOnRanks& model, const Run& run);
 struct Reached {
   RunRecord record;                ///< losses, norms, validations
   std::int64_t made = 0;           ///< number of steps, including those before a checkpoint
-  std::int64_t settled = 0;        ///< number of steps after which what is due between two steps was done
+  std::int64_t settled = 0;        ///< number of steps that settle() has ended
   std::vector<float> compared;     ///< parameters of rank 0 after --compare steps
   std::optional<StepReport> last;  ///< the step that was made as a rank died, and is not reported yet
 
@@ -83,7 +83,7 @@ class Progress {
   /// Everything due after the step is done: keeps parameters for the comparison with the reference run, and the report so far.
   void settle(const ModelOnRanks& model);
 
-  /// Between two tokens of a sample: whether a signal has asked any rank to stop, which the report says.
+  /// Between two tokens of a sample: true if a signal has asked any rank to stop, which the report says.
   bool asked_to_stop();
 
   /// Blocks "loss" and "deviation", and the digest with its checks.
@@ -114,7 +114,7 @@ class Progress {
   StopRequests stop_;
   std::optional<TimedStep> timed_;
   std::optional<ShownRanks> shown_;
-  bool stepped_ = false;   // whether these ranks have made a step
+  bool stepped_ = false;   // true if these ranks have made a step
   int stopped_by_ = 0;     // signal; 0 for none
   AppendedFile log_;       // --log's
   std::int64_t last_ = 0;  // number of steps after which the run ends

@@ -26,8 +26,8 @@ void all_reduce_sum(LossSum& loss, Group& group);
 /// Refuses a global batch that cannot be divided equally among the ranks.
 /// @throws UserError  with the possible sizes.
 void check_share(std::int64_t global_batch, int ranks);
-/// The same for the replicas of a layout, which need not have equally many sequences in exact arithmetic if it is
-/// Layout::uneven; but one at least, and no shared memory then.
+/// check_share() for the replicas of a layout. In exact arithmetic with Layout::uneven they may have different
+/// numbers of sequences, at least one each; shared memory then takes powers of two only.
 void check_share(const LessonOptions& options, const Layout& layout);
 
 /// Refuses ranks that were started with different options, or that read files of different content. All ranks make this call

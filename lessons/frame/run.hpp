@@ -45,7 +45,7 @@ struct Run {
   Communication messages;              ///< setup of all groups: traffic ledger, virtual clock, transport
   Kernels kernels;                     ///< arithmetic of the model's layers
   std::unique_ptr<Recorder> recorder;  ///< notes what they compute, with --record; else null
-  Record record;                       ///< what all ranks have noted, on rank 0
+  Record record;                       ///< notes of all ranks, on rank 0
   std::int64_t recorded_steps = 0;     ///< steps of it
 
   Tokens tokens;                  ///< tokens of the corpus
@@ -75,14 +75,14 @@ struct Run {
   /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
 
-  /// The same for the tokens at @p positions of each sequence only.
+  /// load() of the tokens at @p positions of each sequence only.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step, Range positions);
 
   /// Reads B windows of the validation split in order and copies them to the device, for a forward pass without
   /// training.
   /// @param windows  windows after the end of the split are padding, which is not counted.
   MicroBatch load_validation(const Activations& kept, Range windows);
-  /// The same for the tokens at @p positions of each window only.
+  /// load_validation() of the tokens at @p positions of each window only.
   MicroBatch load_validation(const Activations& kept, Range windows, Range positions);
 
   /// Copies the tokens at @p positions of a text to the device, for a forward pass without training. The text is the first
@@ -96,7 +96,7 @@ struct Run {
   ///                  @p forward.
   /// @param forward   forward pass of a micro-batch, without training.
   LossSum validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward);
-  /// The same for a lesson that loads the windows of a micro-batch itself.
+  /// validate() for a lesson that loads the windows of a micro-batch itself.
   LossSum validate(Part part, const std::function<LossSum(Range windows)>& forward) const;
 
   /// Advances the virtual clock, if there is one, by the forward pass of a unit of the parameter table.
@@ -122,7 +122,7 @@ struct Run {
    public:
     /// @param run       outlives it.
     /// @param axis      name of a group.
-    /// @param left_out  whether the traffic is subtracted.
+    /// @param left_out  true if the traffic is subtracted.
     Counted(Run& run, std::string axis, bool left_out);
     ~Counted();
     Counted(const Counted&) = delete;

@@ -215,7 +215,7 @@ void report_run(Report& report, L& lesson, const typename L::Options& options, c
     if (options.sample > 0) report_samples(report, lesson, run, progress);
 }
 
-/// The state of the model on these ranks: from the seed, from a file, or from what was kept as a rank died.
+/// The state of the model on these ranks: from the seed, from a file, or from the shards kept as a rank died.
 template <Lesson L>
 void set_state(L& lesson, const ModelOnRanks& model, Run& run, Progress& progress, Survivors& survivors)
 {

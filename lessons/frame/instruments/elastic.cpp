@@ -238,7 +238,7 @@ std::optional<std::int64_t> Survivors::restore(Run& run, const HeldShards& held)
   return updates_;
 }
 
-/// Carries out the moves, and fills the shards with what they bring.
+/// Carries out the moves, and fills the shards with the elements that arrive.
 void Survivors::receive(Run& run, const HeldShards& held, const std::vector<Move>& moves)
 {
   std::vector<KeptShard> filled;

@@ -24,15 +24,15 @@
 /// that every rank has all the gradients that it needs. Only then does a rank update its shards, and in the same way the
 /// copies that it holds, so both have the same bits. A death shows in messages that fail. If it comes before the agreement,
 /// nothing has changed yet, and the step is repeated; if it comes later, the step has been made. So all living ranks are
-/// always at the same step. They shrink the communicator, deal the sequences and the shards anew, send each other what is
-/// missing, and continue. In exact arithmetic the parameters are those of a run that nothing disturbed, since these do not depend on the
-/// number of ranks.
+/// always at the same step. They shrink the communicator, deal the sequences and the shards anew, send each other
+/// the missing elements, and continue. In exact arithmetic the parameters equal those of an undisturbed run, since
+/// these do not depend on the number of ranks.
 
 namespace rankwise {
 
 /// Elements of the flat vector of the parameter table, on the host.
 struct KeptShard {
-  Range elements;                            ///< which
+  Range elements;                            ///< the elements
   std::array<std::vector<float>, 3> values;  ///< weights, first moments and second moments of each
 };
 
@@ -40,13 +40,14 @@ struct KeptShard {
 struct Move {
   int from = 0;    ///< rank that has them
   int to = 0;      ///< rank that needs them
-  Range elements;  ///< in the flat vector
+  Range elements;  ///< elements of the flat vector
 
   /// True if both are equal.
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-/// Plans the transfers that give each rank its wanted ranges. A rank keeps what it holds; the lowest that holds a range sends it.
+/// Plans the transfers that give each rank its wanted ranges. A rank keeps what it holds; the lowest rank that
+/// holds a range sends it.
 /// @param kept    by rank, the ranges that it has.
 /// @param wanted  by rank, the ranges that it needs.
 /// @return  in the order of ranks and ranges; nothing if elements are lost.
@@ -105,17 +106,17 @@ class Survivors {
   int run(Session& session, Report& report, const LessonOptions& options, const std::function<void()>& check,
           const std::function<int()>& train);
 
-  /// Keeps what this rank has, until done().
+  /// Keeps this rank's shards and copies, until done().
   /// @param copies   null without --elastic, when nothing is kept.
   /// @param updates  of the optimizer so far; @p before of them belong to no step.
   /// @param made     the step of the last one, which may not have been reported yet.
   void keep(const Copies* copies, std::int64_t updates, std::int64_t before, const StepReport& made);
 
-  /// Fills this rank's shards from what the living ranks have kept.
+  /// Fills this rank's shards from the ones that the living ranks have kept.
   /// @return  updates of the optimizer so far; nothing if no rank has kept anything yet, so that the run begins anew.
   /// @throws UserError  if a shard and all of its copies are lost.
   std::optional<std::int64_t> restore(Run& run, const HeldShards& held);
-  /// All ranks have what they need: drops what was kept, and says how long it took.
+  /// All ranks are complete: drops the kept shards, and reports the time that it took.
   void done(Report& report, const Session& session);
 
  private:

@@ -18,8 +18,8 @@ namespace rankwise {
 
 namespace {
 
-/// True if rounding decides what a tensor is: a key's bias adds the same to all scores of a query, so its gradient is zero but for
-/// rounding, and AdamW makes whole steps of that.
+/// True if only rounding decides a tensor's values: a key's bias adds the same to all scores of a query, so its
+/// gradient is zero but for rounding, and AdamW makes whole steps of that.
 bool undetermined(const std::string& name)
 {
   return name.ends_with("c_attn.bias") || name.ends_with("qkv.bias") || name.ends_with("q_k_v");

@@ -128,7 +128,7 @@ void report_recording(Report& report, Run& run)
   if (!run.recorder) return;
   if (!run.options.check_against_reference) return;
   in_turn(run.session, [&] {
-    if (run.record.entries.empty()) return;  // of the other ranks, or of a run without steps
+    if (run.record.entries.empty()) return;  // one of the other ranks, or a run without steps
     const Comparison found = compare(reference_record(run), run.record);
     report.json()["first_difference"] = found.text;
     report.check("tensors that differ from the reference run", "none", found.step < 0 ? "none" : found.text,

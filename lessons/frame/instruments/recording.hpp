@@ -8,7 +8,7 @@
 #include "lessons/frame/progress.hpp"
 
 /// @file
-/// `--record` and `--check-against`: what all ranks compute, number by number.
+/// `--record` and `--check-against`: the results of all ranks, number by number.
 
 namespace rankwise {
 
@@ -18,10 +18,10 @@ void check_recording(const LessonOptions& options);
 
 /// Notes the gradients that a step's update is made with.
 /// @param held       shards of this rank.
-/// @param gradients  of each of them, in order.
+/// @param gradients  gradients of each shard, in order.
 void record_sums(Run& run, const HeldShards& held, const std::vector<Tensor>& gradients);
-/// Notes what a step returned and left, gathers the notes of all ranks on rank 0, and adds them to the file. All ranks make this
-/// call.
+/// Notes the results of a step, gathers the notes of all ranks on rank 0, and adds them to the file. All ranks make
+/// this call.
 void record_step(Run& run, const StepReport& measured, const HeldShards& held);
 /// Rank 0 says on stderr that the file has the steps before an error, if it has any.
 void tell_recorded(const Run& run);

@@ -240,7 +240,7 @@ class Suspicion {
       say("It is {:.4g} times the right one.", c);
   }
 
-  /// What is computed from what is equal is computed in another way.
+  /// Case of equal inputs: the computation itself differs.
   void inputs()
   {
     const bool begins = key_.phase == StepPhase::forward && key_.step > other_.record.entries.front().step;
