@@ -111,7 +111,7 @@ def run(commands, folder, environment=None):
 
 
 class Comparison:
-    """What all rows have in common, and the runs."""
+    """Options that all rows share, and the runs."""
 
     def __init__(self, known, folder):
         self.known, self.folder = known, pathlib.Path(folder)
@@ -161,7 +161,7 @@ class Comparison:
         return document["loss"], [step["seconds"] for step in steps if "loss" in step], memory, resident
 
     def train_in_pytorch(self, row):
-        """The same of PyTorch, by the options in the report of lesson 01."""
+        """Trains a row in PyTorch, by the options in the report of lesson 01."""
         job = {"options": self.report["options"], "threads": self.known.threads, "text": str(self.folder / "train.txt"),
                "config": json.loads((self.folder / "start/config.json").read_text(encoding="utf-8")),
                "weights": str(self.folder / "start/model.safetensors"),
@@ -219,7 +219,7 @@ def curves(rows):
 
 
 def judge(rows):
-    """Whether all losses agree, and the line that says so."""
+    """(True if all losses agree, the line that says so)."""
     worst = max(difference(rows[0].losses, row.losses) for row in rows if not row.unavailable)
     passed = worst <= LIMIT
     return passed, f"{'PASS' if passed else 'FAIL'}  losses off by {worst:.1e}  expected at most {LIMIT:.0e} of {rows[0].title}"

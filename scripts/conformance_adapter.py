@@ -178,7 +178,7 @@ class Training:
 
 
 def verdict(path, kind, mistake):
-    """Whether five steps conform, and the line that says so."""
+    """(True if five steps conform, the line that says so)."""
     golden = Golden(path)
     title = f"{kind}, np {distributed.get_world_size()}" + (f", {mistake} ({MISTAKES[mistake]})" if mistake else "")
     try:
@@ -191,7 +191,7 @@ def verdict(path, kind, mistake):
 
 
 def fits(mistake, kind, ranks, G):
-    """Whether a mistake can be made by this kind at this np."""
+    """True if this kind at this np can make the mistake."""
     if mistake == "micro-batches":
         return G >= 2 * (ranks if kind in ("ddp", "fsdp2") else 1)
     return mistake not in ON_MANY or (ranks > 1 and kind in ON_MANY[mistake])

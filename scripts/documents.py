@@ -56,7 +56,7 @@ class Shown(io.TextIOWrapper):
 
 
 class Refused(Exception):
-    """What was asked cannot be done; the text, or two, say why and what to do. Exit status 2."""
+    """A request that cannot be met; the text, or two, say why and what to do. Exit status 2."""
 
     def __str__(self):
         return "\n       ".join(map(str, self.args))

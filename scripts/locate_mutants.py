@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the record of a wrong program first parts from that of the right one: all wrong solutions of exercises and all broken
+"""First difference of the record of a wrong program from that of the right one: all wrong solutions of exercises and all broken
 lessons (tests/mutants), each planted in a lesson that trains a small model for three steps in exact arithmetic.
 
     scripts/locate_mutants.py run [01 03.2 ...]      plants all (or those whose names begin so), and writes tests/mutants/located.json

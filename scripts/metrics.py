@@ -25,7 +25,7 @@ from whole_file import write_whole
 
 
 class CannotTurn(Exception):
-    """What cannot be done, and what to do."""
+    """A conversion that cannot be made; the text says why and what to do."""
 
 
 def lines_of(path, follow):

@@ -72,7 +72,7 @@ def texts():
 
 
 def always(exhibit, caught):
-    """What is the same in each run of an exhibit."""
+    """The findings that are the same in each run of an exhibit."""
     return {what: text for what, text in caught.items() if not (exhibit.races and what == "first wrong number")}
 
 

@@ -22,7 +22,7 @@ BETWEEN_PARTS = ("--sequence-parallel", "--regather")  # what one part alone can
 
 
 def degrees(mesh, form="{}={}"):
-    """Those of a mesh along all axes of its lesson."""
+    """Degrees of a mesh along all axes of its lesson."""
     return [form.format(axis, mesh[axis]) for axis in LESSONS["16"][1] if axis in mesh]
 
 

@@ -33,7 +33,7 @@ TEXT = re.compile(r"(<!-- text of: (?P<command>.*?) -->\n)(?P<old>.*?)(<!-- end 
 
 
 def output_of(command):
-    """What the command prints, without blanks at line ends; None when it fails."""
+    """Runs a command and returns its output, without blanks at line ends; None when it fails."""
     shell = f"source scripts/mpi_environment.sh; set -o pipefail; {command}"
     done = subprocess.run(["bash", "-c", shell], cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:

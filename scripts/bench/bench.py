@@ -82,7 +82,7 @@ TRIES = 3        # seconds of patience before a case
 
 
 class Refused(Exception):
-    """What the user asked for cannot be, and why."""
+    """A request that cannot be met; the text says why."""
 
 
 # ---- A machine that is busy --------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def wait_for_idle_machine(name):
 
 
 def run_program(command, environment=None):
-    """What a program printed; this script ends as it does when it fails, for it has said why."""
+    """Runs a program and returns its output. If it fails, this script ends with its status, for it has said why."""
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False,
                           env={**os.environ, **(environment or {})})
     if done.returncode != 0:
@@ -149,7 +149,7 @@ def run_program(command, environment=None):
 
 
 def watched(name, measure):
-    """What `measure` returns, on a machine that was idle before and left alone meanwhile."""
+    """Returns the result of `measure`, on a machine that was idle before and left alone meanwhile."""
     wait_for_idle_machine(name)
     print(f"# measuring {name}", file=sys.stderr, flush=True)
     watch = Watch()
@@ -167,13 +167,13 @@ def kept(name, text):
 
 
 def measure_case(case, rounds):
-    """What training_step says."""
+    """Runs training_step and returns its document."""
     command = [BUILD / "tests/training_step", *case.options, f"--rounds={rounds or case.rounds}"]
     return kept(case.name, run_program(command))
 
 
 def measure_run(run, rounds):
-    """What all_reduce says."""
+    """Runs all_reduce and returns its document."""
     return kept(run.name, run_program(run.command(BUILD, rounds), run.environment))
 
 
@@ -379,7 +379,7 @@ def commit():
 
 
 def processor_fields():
-    """What Linux says of the processor; nothing elsewhere."""
+    """Fields of the processor in Linux's /proc/cpuinfo; empty elsewhere."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
     except OSError:
@@ -388,7 +388,7 @@ def processor_fields():
 
 
 def multiplies_bf16(fields):
-    """Whether the processor has instructions that multiply bf16."""
+    """True if the processor has instructions that multiply bf16."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(fields.get("flags", "").split())
 
 
@@ -403,7 +403,7 @@ def processor():
 
 
 def machine_text(date, **more):
-    """Where and of what the figures are."""
+    """Commit, date and machine of the figures."""
     lines = {"commit": commit(), "date": date, "processor": processor(), "cores": str(os.cpu_count()),
              "system": f"{platform.system()} {platform.machine()}", **more}
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())

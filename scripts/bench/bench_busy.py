@@ -15,7 +15,7 @@ MODEL = ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--global-
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """What else runs on the machine."""
+    """Other load on the machine."""
 
     title: str
     processes: int  # that compute without end
@@ -35,7 +35,7 @@ class Way:
     threads: int
 
     def command(self, build, text, situation):
-        """What to start."""
+        """Command of one run."""
         return [*self.launcher, build / "lessons" / self.lesson, *MODEL, f"--threads={self.threads}", f"--data={text}",
                 f"--steps={situation.steps}"]
 

@@ -35,11 +35,11 @@ class Run:
 
     @property
     def heap(self):
-        """As in the CSV file."""
+        """Name of the heap in the CSV file."""
         return "warm" if self.warm else "default"
 
     def command(self, build, rounds):
-        """What to start; `rounds` as the user wants, if not None."""
+        """Command of one run; `rounds` as the user wants, if not None."""
         return ["mpirun", "-np", self.ranks, build / "tests/all_reduce", f"--least-bytes={self.least}",
                 f"--most-bytes={self.most}", f"--factor={self.factor}", f"--rounds={rounds or self.rounds}"]
 
@@ -113,7 +113,7 @@ def figures_of(run, document):
 
 
 def size_text(size):
-    """As "4 KiB"; of any number of bytes."""
+    """A number of bytes in words, as "4 KiB"."""
     for unit, factor in (("MiB", MIB), ("KiB", KIB)):
         if size % factor == 0:
             return f"{size // factor} {unit}"
@@ -140,7 +140,7 @@ def bandwidth_table(run, document):
 
 
 def sharing_table(measured):
-    """The same work by more and more ranks on the same cores; `measured`: (Run, document) pairs of such runs."""
+    """Times of the same work by more and more ranks on the same cores; `measured`: (Run, document) pairs of such runs."""
     by_ranks = {run.ranks: figures_of(run, document) for run, document in measured}
     first = min(by_ranks)
     rows = [["ranks x vector", "algorithm", *(f"{N} ranks" for N in by_ranks),

@@ -13,7 +13,7 @@ ROUNDS = 3
 
 
 def commands(build, text, folder):
-    """What to start, by (sequences, place): 2 ranks, four steps."""
+    """Commands by (sequences, place): 2 ranks, four steps."""
     disk = f"--tier=disk:{folder}"
     offloaded = {"ZeRO-3": ["06_zero3", "--clip=0"], "host": ["07_offload", "--tier=host", "--clip=0"],
                  "disk": ["07_offload", disk, "--clip=0"], "clipping": ["07_offload", disk]}
@@ -24,7 +24,7 @@ def commands(build, text, folder):
 
 
 def transfer_s(report):
-    """What the disk by itself, reading and writing at the same time, would need for the bytes of a step."""
+    """Seconds that the disk by itself, reading and writing at the same time, would need for the bytes of a step."""
     links = report["links"]
     return 1e-9 * (links["disk to host"]["bytes"] + links["host to disk"]["bytes"]) / links["disk"]["GBps"]
 

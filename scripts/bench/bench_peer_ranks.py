@@ -43,7 +43,7 @@ def config_of(model):
 
 
 def commands(build, python, model, tokens, config):
-    """What to start for each sharding, here and in PyTorch, by (sharding, where)."""
+    """Commands of each sharding, here and in PyTorch, by (sharding, where)."""
     ranks, steps = ["mpirun", "-np", 2], f"--steps={STEPS}"
     program = pathlib.Path(__file__).with_name("torch_ranks.py")
     started = {}

@@ -16,7 +16,7 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "
 
 
 def environment():
-    """That of PyTorch's processes: two threads, and an allocator that keeps its memory."""
+    """Environment of PyTorch's processes: two threads, and an allocator that keeps its memory."""
     return {**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": str(THREADS)}
 
 
@@ -27,7 +27,7 @@ def own_command(build, case, precision):
 
 
 def job(document, precision, way):
-    """What torch_speed.py is to do, for a document that training_step printed."""
+    """Job of torch_speed.py for a document that training_step printed."""
     return json.dumps({"device": "cpu", "threads": THREADS, "precision": precision, "compiled": WAYS[way],
                        "B": document["batch"], "T": document["sequence"], "config": torch_config(document["model"])})
 
@@ -45,7 +45,7 @@ def peers_table(measured):
 
 
 def ratio_of(rounds):
-    """How many times as fast as PyTorch's faster way; the median of the rounds' own ratios."""
+    """Speed relative to PyTorch's faster way; the median of the rounds' own ratios."""
     return statistics.median(min(turn[way] for way in WAYS) / turn["own"] for turn in rounds)
 
 

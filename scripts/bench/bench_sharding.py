@@ -16,7 +16,7 @@ class Stage:
     floor: float = 0  # least tokens/s over those of the first stage; 0: none
 
     def command(self, build, text):
-        """What to start: 2 ranks, 4 sequences of 64 tokens each."""
+        """Command of one run: 2 ranks, 4 sequences of 64 tokens each."""
         return ["mpirun", "-np", 2, build / "lessons" / self.lesson, "--model=gpt2", "--global-batch=8", "--sequence=64",
                 "--steps=6", f"--data={text}", *self.options]
 

@@ -13,7 +13,7 @@ ROUNDS = 15
 
 
 def commands(build, text):
-    """What to start by launch: a program that only starts MPI, and lesson 01."""
+    """Commands by launch: a program that only starts MPI, and lesson 01."""
     return {launch: ([*words, build / "tests/empty_program"], [*words, build / "lessons/01_single_device", "--steps=1", f"--data={text}"])
             for launch, words in LAUNCHES.items()}
 

@@ -127,7 +127,7 @@ def training_steps_table(measured):
 
 
 def machine_rates_table(measured):
-    """What the machine could do at best while each case was measured."""
+    """Best rates of the machine while each case was measured."""
     columns = sorted({key for _, document in measured for key in figures_of(document).gemm})
     rows = [["case", *(library for library, _ in columns), "read", "triad", "update"],
             ["", *(str(size) for _, size in columns), "", "", ""],
@@ -171,7 +171,7 @@ def by_time(where):
 
 
 def roofline_table(where, flops_per_s, bytes_per_s):
-    """Where the time of one step goes, each group under the two roofs."""
+    """Time of each group of kernels in one step, under the two roofs."""
     step_s = where["step_s"]
     groups = by_time(where)
     rest_s = step_s - sum(group["seconds"] for group in groups)
@@ -184,7 +184,7 @@ def roofline_table(where, flops_per_s, bytes_per_s):
 
 
 def where_table(case, document):
-    """Where the time of one step of one case goes, at one thread."""
+    """Time of each group of kernels in one step of one case, at one thread."""
     figures = figures_of(document)
     ridge = figures.best_gemm / figures.best_bandwidth
     return (f"# {case.title}: {figures.best_gemm:.1f} GFLOP/s and {figures.best_bandwidth:.1f} GB/s meet at "

@@ -38,7 +38,7 @@ LLMC_TURNS = 3
 
 
 class Checks:
-    """What was run so far, and whether all of it held."""
+    """The checks that were run so far, and those that failed."""
 
     def __init__(self, build, training):
         self.build, self.training, self.rows, self.failures = build, training, [], []
@@ -86,7 +86,7 @@ class Checks:
 
 
 def machine():
-    """What the tables were measured on and of."""
+    """Date, commit and machine of the tables."""
     lines = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"}
     if shutil.which("git"):
         done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, stdout=subprocess.PIPE, text=True,

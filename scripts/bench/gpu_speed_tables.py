@@ -42,7 +42,7 @@ def rates(document):
 
 
 def yardstick_rows(document):
-    """What the GPU can do at best."""
+    """Best rates of the GPU."""
     rounds, size = document["training"]["rounds"], document["gemm_size"]
     rows = []
     for name in sorted(rounds[0]["matmul_flops"]):
@@ -146,7 +146,7 @@ def kernels_table(document):
 
 
 def where_table(document):
-    """Where the time of a step goes, each group of kernels under the two roofs."""
+    """Time of each group of kernels in a step, under the two roofs."""
     flops_per_s, bytes_per_s = rates(document)
     where = document["training"]["where"]
     step_s = median(document["training"]["rounds"], lambda turn: turn["step_s"])

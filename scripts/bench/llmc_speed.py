@@ -87,7 +87,7 @@ def cpu_table(rounds):
 
 
 def gpu_steps(program, folder, sequences, tokens, turns, environment):
-    """How many sequences a step has, half as many while they do not fit, and its seconds in bf16, once for each turn."""
+    """Number of sequences of a step, halved while they do not fit, and its seconds in bf16, once for each turn."""
     for split in ("train", "val"):
         write_tokens(os.path.join(folder, f"tokens_{split}.bin"), 4 * sequences * (tokens + 1))
 

@@ -33,7 +33,7 @@ def time_calls(synchronise, least_s, call):
 
 
 def measure_attention(torch, least_s, *shape):
-    """What one layer takes, forwards and backwards; the shape is (B, H, T, D)."""
+    """Times one layer, forwards and backwards; the shape is (B, H, T, D)."""
     from torch.nn import functional
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -95,7 +95,7 @@ def train(model, kind, options, steps):
 
 
 def train_with_lightning(model, kind, options, steps):
-    """The same by PyTorch Lightning's loop and strategies."""
+    """Trains by PyTorch Lightning's loop and strategies."""
     import lightning
     from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
     micro, losses, times = len(steps[0]), [], []

@@ -1,4 +1,4 @@
-"""What decides a lesson's run besides its initial weights, for a program that repeats it: data order and learning rate."""
+"""Data order and learning rate of a lesson's run, for a program that repeats it from the same initial weights."""
 
 import math
 
@@ -37,7 +37,7 @@ def windows_of(step, tokens, T, G, seed):
 
 
 def learning_rate(options, step):
-    """That of a step, from the options in a lesson's report, as LearningRateSchedule::at() gives it."""
+    """Learning rate of a step, from the options in a lesson's report, as LearningRateSchedule::at() gives it."""
     peak, least, warmup = (options[name] for name in ("learning-rate", "min-learning-rate", "warmup"))
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)

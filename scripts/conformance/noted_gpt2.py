@@ -40,7 +40,7 @@ class Gpt2(nn.Module):
         self.ln_f = nn.LayerNorm(C)
 
     def note_in(self, prefix):
-        """What keeps a result, and later its gradient, under a name that begins with this."""
+        """Returns a function that keeps a result, and later its gradient, under a name that begins with this."""
         def note(name, *sections):
             for section in sections:
                 section.retain_grad()

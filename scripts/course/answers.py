@@ -93,7 +93,7 @@ class Sheet:
         return text, f" (line {number})" if number else ""
 
     def unread(self, exercise):
-        """What stands under an exercise, or in front of all, and answers nothing that is asked."""
+        """Lines under an exercise, or in front of all, that answer nothing that is asked."""
         names = {ask.name for ask in exercise.asks}
         lines = [f"line {found[0][0]} answers {name[:40]}, which {'is not asked' if of else 'stands in front of all exercises'}"
                  for (of, name), found in self.answers.items() if of == exercise.number and name not in names or not of and name != "student"]
@@ -101,7 +101,7 @@ class Sheet:
 
 
 def unquoted(text):
-    """What stands between quotes, or in front of a comment."""
+    """Text between quotes, or in front of a comment."""
     match = QUOTED.match(text)
     if match and "\\" in text:
         try:
@@ -142,7 +142,7 @@ def simple_factors(sizes):
 
 
 def difference(answer, truth, sizes):
-    """Whether an answer is too large or too small, and by which factor, if a usual mistake makes it."""
+    """Says that an answer is too large or too small, and by which factor, if a usual mistake makes it."""
     if answer * truth <= 0:
         return "it has the wrong sign" if answer * truth < 0 else f"it is too {'large' if answer > truth else 'small'}"
     factors = simple_factors(sizes)
@@ -153,12 +153,12 @@ def difference(answer, truth, sizes):
 
 
 def holds(answer, truth, tolerance):
-    """Whether an answer is right."""
+    """True if an answer is right."""
     return abs(answer - truth) <= Fraction(str(tolerance)) * abs(truth)
 
 
 def check_ask(exercise, ask, text, draws, programs):
-    """What is wrong with one answer, in a sentence; "" if it is right. draws: the sets of sizes that it is compared at."""
+    """The fault of one answer, in a sentence; "" if it is right. draws: the sets of sizes that it is compared at."""
     for sizes in draws:
         values = questions.figures_of(exercise, sizes, programs)
         truth = expressions.evaluate(ask.value, values)

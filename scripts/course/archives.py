@@ -119,7 +119,7 @@ def of_archive(file, name):
 
 
 def unpacked(found, depth=MOST_ARCHIVES_DEEP):
-    """The same, with what archives hold in place of them."""
+    """The files with the contents of archives in place of them."""
     for name, read in found:
         if not (depth and read and ENDING.search(name)):
             yield name, read
@@ -142,7 +142,7 @@ def entries_of(path):
 
 
 def why(error):
-    """What is wrong, as the end of a sentence."""
+    """The reason of an error, as the end of a sentence."""
     if isinstance(error, MemoryError):
         return "needs too much memory"
     if isinstance(error, UnicodeDecodeError):
@@ -162,7 +162,7 @@ def parts_of(name):
 
 
 def plain(part):
-    """What a name has in common with those that editors and browsers make of it."""
+    """The name without the additions of editors and browsers."""
     return OF_COPIES.sub("", OF_MOODLE.sub("", part)).lower().removesuffix(".txt").removesuffix(".toml")
 
 

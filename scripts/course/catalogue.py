@@ -1,4 +1,4 @@
-"""What lessons/NN_name/exercises.toml adds to the regions: minutes, hints, and the exercises that are answered."""
+"""Additions of lessons/NN_name/exercises.toml to the regions: minutes, hints, and the exercises that are answered."""
 
 import importlib.util
 import os
@@ -69,7 +69,7 @@ def answers_module():
 
 
 def is_answered(tree, lesson):
-    """Whether a lesson has exercises that are answered."""
+    """True if a lesson has exercises that are answered."""
     return any(table.get("kind") != "implement" for table in tables_of(tree, lesson).values())
 
 

@@ -1,4 +1,5 @@
-"""How long commands may take: seconds of an idle machine, more where others keep it busy, and no more where they do so themselves."""
+"""Time limits of commands: seconds of an idle machine, more where others keep it busy, and no more where they do so
+themselves."""
 
 import os
 import threading
@@ -10,8 +11,8 @@ SLOWEST = 20.0  # times as long as on an idle machine, at most
 
 
 def slowness():
-    """How many times longer than on the machine whose seconds are meant a processor takes here, from 1 to 20; or what
-    tests/run.sh has measured of the whole machine."""
+    """Time of a processor here over its time on the machine whose seconds are meant, from 1 to 20; or the slowness of the
+    whole machine that tests/run.sh has measured."""
     if "RANKWISE_SLOWNESS" in os.environ:
         return float(os.environ["RANKWISE_SLOWNESS"])
     began_s = time.process_time()
@@ -36,7 +37,7 @@ class Deadline:
             self._own_s[command], self._asleep[command] = processor_s, asleep
 
     def end(self, command, processor_s=None):
-        """The same for a command that has ended, where more is known than before."""
+        """count() for a command that has ended, where more is known than before."""
         with self._lock:
             self._ask()
             self._asleep.pop(command, None)

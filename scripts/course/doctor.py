@@ -24,7 +24,7 @@ def sandbox_finding(root):
 
 
 def course_findings(root):
-    """What git knows, and whether the programs that answers are compared with are built."""
+    """Findings on git's revision, and on the programs with which answers are compared."""
     try:
         yield "ok", "course", f"revision {described(root)}"
         lessons = lessons_of(tracked_tree(root))

@@ -1,4 +1,5 @@
-"""Where scripts/course/exercise.py builds and tests: one copy of the repository and one build folder, kept between runs."""
+"""Folders in which scripts/course/exercise.py builds and tests: one copy of the repository and one build folder, kept
+between runs."""
 
 import collections
 import json

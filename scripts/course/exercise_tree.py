@@ -1,4 +1,4 @@
-"""What scripts/course/exercise.py knows of files: regions of exercises, a tree in memory, patches."""
+"""Files as scripts/course/exercise.py sees them: regions of exercises, a tree in memory, patches."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ class Region:
 
     @property
     def text(self):
-        """What to write, as one sentence or more."""
+        """The task, as one sentence or more."""
         return "".join(LITERAL.match(literal).group(1) for literal in self.literals).replace('\\"', '"')
 
     @property

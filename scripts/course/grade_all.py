@@ -57,11 +57,11 @@ class Course:
         self.grader.prepare([region for lesson in self.lessons for region in regions_of(self.tree, lesson)])
 
     def read(self, submission):
-        """What was handed in."""
+        """Reads the files that were handed in."""
         return hand_in(submission, wanted_files(self.tree, self.lessons))
 
     def stamp_of(self, handed_in):
-        """What a grade depends on."""
+        """Everything that a grade depends on."""
         return dict(course=self.digest, lessons=self.lessons, secret=digest_of_secret(self.secret), submission=handed_in.digest)
 
     def grade(self, handed_in):
@@ -85,7 +85,7 @@ def check_programs(root, tree, lessons, revision):
 
 
 def digest_of_secret(secret):
-    """What may be kept of a secret: whether it is the same one; empty where there is none."""
+    """A digest by which a secret is recognised without keeping it; empty where there is none."""
     return hashlib.sha256(f"secret of a course: {secret}".encode()).hexdigest() if secret else ""
 
 
@@ -126,8 +126,8 @@ def forget(folder):
 
 
 def to_grade(course, handed_in, grades, again):
-    """What has no grade yet, or all of it, with its stamp. No grade of an earlier submission stays, nor one of a student who has
-    none now."""
+    """The submissions without a grade yet, or all of them, with their stamps. No grade of an earlier submission stays, nor
+    one of a student who has none now."""
     todo, students = [], {one.student for one in handed_in}
     for one in handed_in:
         stamp, old = course.stamp_of(one), read_json(grades / one.student / "stamp.json") or {}
@@ -167,7 +167,7 @@ def grade_each(course, submissions, grades, again=False):
 
 
 def grades_of(folder):
-    """Where the grades of a folder of submissions are."""
+    """Folder of the grades of a folder of submissions."""
     return folder.resolve().with_name(folder.resolve().name + ".grades")
 
 

@@ -10,7 +10,7 @@ def regions_of(tree, lesson):
 
 
 def wanted_files(tree, lessons):
-    """What is read of a submission: the files with regions, and the answers."""
+    """Names of the files that are read of a submission: those with regions, and the answers."""
     regions = [region for lesson in lessons for region in regions_of(tree, lesson)]
     return sorted({region.path for region in regions} | {catalogue.sheet_of(lesson) for lesson in lessons})
 

@@ -30,7 +30,7 @@ def lines_of(rows, titles):
 
 
 def table_of(rows):
-    """The same of all rows at once."""
+    """The lines of all rows at once."""
     return list(lines_of(rows, [row["title"] for row in rows]))
 
 
@@ -58,7 +58,7 @@ def markdown_table(lessons, documents):
 
 
 def markdown_report(document):
-    """What a student gets to read."""
+    """The report that a student gets to read."""
     lines = [f"# {cell(document['student'])}: {document['points']} of {document['of']} points", "",
              f"Lessons {', '.join(document['lessons'])}, graded {document['date']} by revision `{document['revision']}`."]
     lines += quoted(document["unread"]) if document["unread"] else []

@@ -36,7 +36,7 @@ MOST_ENTRIES = 10_000     # messages, collective calls, threads of a rank under 
 
 @dataclasses.dataclass
 class Outcome:
-    """What came out of a job."""
+    """Result of a job."""
 
     verdict: str = "ended"   # "ended", "deadlock", "timed out", or "aborted"
     detail: str = ""         # who waits for whom; the rank that aborted
@@ -95,7 +95,7 @@ class Rank:
         self.told = (self.told + 1) % (1 << 31)
 
     def waits(self):
-        """Whether it waits for what is not yet on its way to it."""
+        """True if it waits, and nothing that it has not seen is on its way to it."""
         return bool(self.blocked) and all(seen == self.told for seen, _, _ in self.blocked.values())
 
 
@@ -177,7 +177,7 @@ class Hub:
                          for rank in self.ranks)
 
     def _what_for(self, rank):
-        """What the threads of a rank wait for, as a sentence without its subject."""
+        """The waits of a rank's threads, as a sentence without its subject."""
         texts = {text for _, text, _ in rank.blocked.values() if text}
         for meeting in self.meetings.values():  # of all ranks, where some are absent
             absent = [other.number for other in self.ranks if other.number not in meeting]

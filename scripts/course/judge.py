@@ -65,7 +65,7 @@ class Case:
 
 @dataclasses.dataclass
 class Judged:
-    """How an exercise is judged."""
+    """Rules by which an exercise is judged."""
 
     number: str
     cases: object                               # function of Draw that yields cases
@@ -211,7 +211,7 @@ class Judge:
         return self.grade_often(number, submitted, [names])[0]
 
     def grade_often(self, number, submitted, each):
-        """As grade(), for each names of `each`: compiled once, judged once for each, with one deadline each."""
+        """grade() for each names of `each`: compiled once, judged once for each, with one deadline each."""
         region, judged = self.regions[number], self.judged[number]
         try:
             text = merged(region.path, self.tree[region.path].decode(), submitted, [region])

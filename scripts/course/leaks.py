@@ -66,8 +66,8 @@ def without_comments(text):
 
 
 def readings(path, text):
-    """What of a file may hold code, each reading a list of lines: of a source the code and the comments, of any other file
-    its lines without the marks of quotations."""
+    """The parts of a file that may hold code, each reading a list of lines: of a source the code and the comments, of any
+    other file its lines without the marks of quotations."""
     plain = [QUOTE_MARKS.sub("", BLOCK_COMMENT.sub("", line)) for line in text.split("\n")]
     if not path.endswith(SOURCES):
         return [[line.split("//")[0] for line in plain]]
@@ -84,7 +84,7 @@ def windows(lines):
 
 
 def ends_of(run):
-    """What two runs have in common if they are the same: a quick test before forms_of()."""
+    """A quick test before forms_of(): equal for runs that are the same."""
     return shape_of(run[0]), shape_of(run[-1])
 
 

@@ -73,7 +73,7 @@ def all_mutants(tree, only=()):
 
 
 def made_by(name, broken, first):
-    """Whether the tensor that a sentence names is one that the broken function makes, or the first that is made of it."""
+    """True if the broken function makes the tensor that a sentence names, or if it is the first tensor made of its result."""
     return re.match(MADE_BY.get(name, MADE_BY.get(broken, "nothing")), first) is not None
 
 
@@ -125,20 +125,20 @@ class Locator:
         return self.right[run]
 
     def first_difference(self, lesson, run, record):
-        """What compare_records says; empty if nothing differs."""
+        """The first difference that compare_records finds; empty if there is none."""
         done = subprocess.run([self.bench.folder / "data/compare_records", self.right_record(lesson, run), record],
                               capture_output=True, text=True, check=False)
         return "".join(re.findall("First difference: (.*)", done.stdout))
 
     def look_at(self, mutant):
-        """What becomes of a mutant; what was built for it is removed."""
+        """Returns the outcome of a mutant, and removes what was built for it."""
         try:
             return self.outcome(mutant)
         finally:
             shutil.rmtree(self.bench.work / mutant.name, ignore_errors=True)
 
     def outcome(self, mutant):
-        """What becomes of a mutant: a dictionary with "outcome", and with "run" and "first" where a number changes."""
+        """The outcome of a mutant: a dictionary with "outcome", and with "run" and "first" where a number changes."""
         if all(path.startswith(NOT_TRAINED) for path in re.findall(r"^\+\+\+ b/(.*)$", mutant.patch, re.MULTILINE)):
             return {"outcome": "no model is trained with it"}
         objects, error = self.compile(mutant)

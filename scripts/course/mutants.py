@@ -55,8 +55,8 @@ def mutant_paths(tree, lesson):
 
 
 def misplaced(tree, changed, regions, broken):
-    """What a patch changes that it should not, as a sentence; empty if there is nothing. `broken` is an exercise, or a
-    lesson; `regions` are those of its lesson."""
+    """The misplaced changes of a patch, as a sentence; empty if there are none. `broken` is an exercise, or a lesson;
+    `regions` are those of its lesson."""
     def without(text, path, exercises):
         return functools.reduce(lambda rest, exercise: outside(path, rest, exercise), exercises, text.decode())
 

@@ -119,7 +119,7 @@ def leaks_of(tree, lessons):
 # ---- pack -------------------------------------------------------------------------------------------------------------
 
 def git(folder, *words, **settings):
-    """What git prints. Refused with git's own words if it fails, or if there is none."""
+    """Runs git and returns its output. Refused with git's own words if it fails, or if there is none."""
     try:
         return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True, **settings).stdout.decode()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def described(root):
 
 
 def revision_of(root):
-    """The same for grades, which do not depend on it: "unknown" where git knows none, and a note that says why."""
+    """The revision for grades, which do not depend on it: "unknown" where git knows none, and a note that says why."""
     try:
         return described(root)
     except Refused as why:

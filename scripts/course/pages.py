@@ -65,7 +65,7 @@ def unfolding(hints):
 
 
 def places(copy):
-    """Where the regions of a tree are, exercise -> "path:line"."""
+    """Places of the regions of a tree, exercise -> "path:line"."""
     return {region.exercise: f"{region.path}:{region.begin + 1}"
             for path, content in copy.items() if b"BEGIN EXERCISE" in content and path.endswith((".hpp", ".cpp"))
             and path.startswith(tuple(folder + "/" for folder in FOLDERS))

@@ -31,7 +31,7 @@ FRESH_MEMORY = "common/memory/device.cpp"  # fills it with NaNs where it is comp
 
 @dataclasses.dataclass
 class Exhibit:
-    """What a patch says of itself."""
+    """Description of an exhibit in its patch."""
 
     path: str  # from the root
     title: str
@@ -136,7 +136,7 @@ class Bench(Workshop):
 # ---- What catches it --------------------------------------------------------------------------------------------------
 
 def first_difference(right, wrong):
-    """Where an exact run first has another number: "step 1", "validation" or "digest"; empty if nowhere."""
+    """Place at which an exact run first has another number: "step 1", "validation" or "digest"; empty if there is none."""
     numbers = [list(zip(report.get("loss", []), report.get("grad_norm", []))) for report in (right, wrong)]
     for step, (mine, other) in enumerate(zip(*numbers), 1 + right["first_step"]):
         if mine != other:
@@ -145,12 +145,13 @@ def first_difference(right, wrong):
 
 
 def failed(report, names):
-    """Whether a check fails whose name begins so."""
+    """True if a check fails whose name begins so."""
     return any(not check["pass"] and re.match(names, check["name"]) for check in report.get("checks", []))
 
 
 def first_wrong_number(bench, exhibit, program):
-    """What compare_records says of the records of the right run and the wrong one; empty if one has none."""
+    """The first difference that compare_records finds between the records of the right run and the wrong one; empty if one
+    has none."""
     records = [bench.work / f"{name}.h5" for name in ("right", "wrong")]
     for which, record in zip((bench.path(exhibit.lesson), program), records):
         record.unlink(missing_ok=True)
@@ -162,7 +163,7 @@ def first_wrong_number(bench, exhibit, program):
 
 
 def look_at_curve(bench, exhibit, program):
-    """What a run in fast arithmetic shows: its deviation from the reference, and how the loss goes."""
+    """Signs of the fault in a run in fast arithmetic: its deviation from the reference, and its loss curve."""
     options = ("--arithmetic=fast", "--check-every=0", *([] if exhibit.resumes else [f"--compare={TAIL}"]))
     _, report = bench.run(program, exhibit, *options, steps=CURVE)
     right = bench.right(exhibit, *options, steps=CURVE)

@@ -1,4 +1,4 @@
-"""What the processes of a job do, as the kernel tells in /proc. Where there is none they seem to do nothing."""
+"""State of the processes of a job, as the kernel tells in /proc. Without /proc they seem idle."""
 
 import os
 import re
@@ -31,8 +31,8 @@ def family_of(process_ids):
 
 
 def sleep_of(process_ids, awake=b"RD"):
-    """How often each thread has fallen asleep so far; None while one is in one of the states `awake`: it runs, or would if a
-    processor were free (R), or waits for a disk or as if for one (D)."""
+    """Numbers of times that each thread has fallen asleep so far; None while one is in one of the states `awake`: it runs,
+    or would if a processor were free (R), or waits for a disk or as if for one (D)."""
     counts = {}
     for process, threads in family_of(process_ids):
         for thread in threads:
@@ -44,14 +44,14 @@ def sleep_of(process_ids, awake=b"RD"):
 
 
 class Stillness:
-    """Whether no thread of a job has run for a while. A thread that has no processor only because others have it is awake."""
+    """True once no thread of a job has run for a while. A thread that has no processor only because others have it is awake."""
 
     def __init__(self, process_ids, seconds, awake=b"RD"):
         self.process_ids, self.seconds, self.awake = list(process_ids), seconds, awake
         self._sleep, self._since, self._looked = None, 0.0, 0.0
 
     def interrupt(self):
-        """What was seen so far does not count."""
+        """Forgets the observations so far."""
         self._sleep, self._since = None, time.monotonic()
 
     def lasts(self):

@@ -109,7 +109,7 @@ def draw_sizes(exercise, student, secret, number=0):
 
 
 def numbers_of(sizes):
-    """Those of the sizes that are numbers."""
+    """The sizes that are numbers."""
     return {name: value for name, value in sizes.items() if not isinstance(value, str)}
 
 

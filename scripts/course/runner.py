@@ -18,7 +18,7 @@ WITH_REPORT = '"$@"; status=$?; if [ -f "$0" ]; then printf "\nREPORT "; tr -d "
 
 @dataclasses.dataclass
 class Answer:
-    """What one run answered."""
+    """Answer of one run."""
 
     outputs: list         # by rank, by case: the JSON after ANSWER
     outcome: object       # of the hub; None without ranks
@@ -102,7 +102,7 @@ class Runner:
 
 
 def answer_of(processes, files, outcome):
-    """What a job answered, once the hub has served it."""
+    """Collects the answer of a job, once the hub has served it."""
     reason = outcome.verdict if outcome else "ended"
     for process in processes:
         if reason != "ended":
@@ -149,7 +149,7 @@ class Ended:
 
 
 class Unboxed:
-    """Where the reference runs: in no sandbox."""
+    """Place in which the reference runs: no sandbox."""
 
     protected = False
 

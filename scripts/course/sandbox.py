@@ -46,7 +46,7 @@ exec "$@\""""
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one command of a sandbox may use."""
+    """Limits of one command of a sandbox."""
 
     memory: int = 2 << 30           # bytes of all processes together; of each, where control groups are not allowed
     processes: int = 64             # at a time, threads included
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """How a command ended. A status above 128 is a signal's number plus 128."""
+    """End of a command. A status above 128 is a signal's number plus 128."""
 
     status: int
     stdout: bytes
@@ -94,7 +94,7 @@ class Process:
 
     @property
     def pid(self):
-        """Of the process outside that holds the sandbox."""
+        """Id of the process outside that holds the sandbox."""
         return self._popen.pid
 
     def poll(self):
@@ -206,7 +206,7 @@ def require_sandbox():
 
 
 class Sandbox:
-    """Where commands of one student run, one at a time or several.
+    """Walls inside which commands of one student run, one at a time or several.
 
     @param tree        folder that is seen inside, read-only, and in which commands start.
     @param read_only   further files and folders that are seen inside.
@@ -293,7 +293,7 @@ class Sandbox:
                 return dataclasses.replace(process.wait(), stdout=kept[0], stderr=kept[1])
 
     def _collect(self, process):
-        """What is kept of stdout and stderr, until both have ended."""
+        """Keeps the beginning of stdout and stderr, until both have ended."""
         streams, kept, written = (process.stdout, process.stderr), [bytearray(), bytearray()], 0
         with selectors.DefaultSelector() as selector:
             for index, stream in enumerate(streams):
@@ -359,7 +359,7 @@ def used_bytes(name, parent=None, depth=0):
 
 
 def _runs(pid):
-    """Whether a process has a thread that has not ended; its parent may not have asked for its status yet."""
+    """True if a process has a thread that has not ended; its parent may not have asked for its status yet."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1

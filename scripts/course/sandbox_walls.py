@@ -1,4 +1,4 @@
-"""What a sandbox is made of: control groups, a filter of system calls, bubblewrap's arguments, a clean environment."""
+"""Walls of a sandbox: control groups, a filter of system calls, bubblewrap's arguments, a clean environment."""
 
 import functools
 import itertools
@@ -63,7 +63,7 @@ class ControlGroup:
         return int((self.time / "cpuacct.usage").read_text()) / 1e9
 
     def excess(self):
-        """Which limit was met: "too much memory", "too many processes" or ""."""
+        """The limit that was met: "too much memory", "too many processes" or ""."""
         if _event(self.memory_events, "oom_kill"):
             return "too much memory"
         return "too many processes" if _event(self.pids / "pids.events", "max") else ""
@@ -240,7 +240,7 @@ def prlimit(limits, grouped):
 
 @functools.lru_cache(None)
 def _limits_files():
-    """Whether bwrap limits the size of /tmp (0.7 or newer). Where it does not, control groups count files as memory."""
+    """True if bwrap limits the size of /tmp (0.7 or newer). Where it does not, control groups count files as memory."""
     return b"--size" in subprocess.run(["bwrap", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
@@ -252,7 +252,7 @@ SWITCHES = (("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "ker
 
 
 def how_to_allow_namespaces(switches=SWITCHES):
-    """What lets bubblewrap make namespaces on this machine."""
+    """Advice that lets bubblewrap make namespaces on this machine."""
     for path, forbidden, setting, who in switches:
         if os.path.isfile(path) and pathlib.Path(path).read_text().strip() == forbidden:
             return (f"{who} forbids namespaces of users. Until the next start this allows them: sudo sysctl -w {setting}; and for "

@@ -33,7 +33,7 @@ def body_lines(text, exercises):
 
 
 def own_text(tree, regions, submitted):
-    """What of a submission is neither the frame nor a line of the course's solution."""
+    """The lines of a submission that are neither of the frame nor of the course's solution."""
     kept, exercises = [], {region.exercise for region in regions}
     for path in sorted({region.path for region in regions if isinstance(submitted.get(region.path), bytes)}):
         solution = {normalised([line]) for line in body_lines(tree[path].decode(), exercises)}

@@ -1,6 +1,6 @@
-"""Who handed in what: a folder, an archive or a single file for each student.
+"""Submissions: a folder, an archive or a single file for each student.
 
-What is in it is read by archives.py, a process of its own for each submission: what stops it stops no other.
+Their contents are read by archives.py, a process of its own for each: a submission that stops its reader stops no other.
 """
 
 import base64
@@ -29,7 +29,7 @@ WALL_S = 300  # for the reading of one submission, on a busy machine
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """What one student handed in."""
+    """Submission of one student."""
 
     student: str
     path: pathlib.Path
@@ -38,7 +38,7 @@ class Submission:
 
 @dataclasses.dataclass(frozen=True)
 class HandedIn:
-    """What was read of it."""
+    """Files that were read of a submission."""
 
     student: str
     files: dict       # path -> bytes, or the sentence that says why there are none
@@ -101,7 +101,7 @@ def submission_of(path, student=""):
 
 
 def stopped(status):
-    """What a submission did to its reader, which has ended with this status."""
+    """The harm that a submission did to its reader, which has ended with this status."""
     if status == -signal.SIGXCPU:
         return "takes too much processor time"
     return f"stops its reader, with {f'signal {-status}' if status < 0 else f'status {status}'}"
@@ -131,7 +131,7 @@ def read_submission(submission, wanted):
 
 
 def hand_in(submission, wanted):
-    """What was read of a submission, whatever it is."""
+    """Reads a submission, whatever it is."""
     try:
         return HandedIn(submission.student, read_submission(submission, wanted))
     except Exception as error:  # pylint: disable=broad-except  # one must not stop the others

@@ -10,7 +10,7 @@ MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 
 
 def are_near(one, other, bound):
-    """Whether two numbers are equal up to a bound."""
+    """True if two numbers are equal up to a bound."""
     try:
         return one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
     except OverflowError:  # a whole number that is larger than any other
@@ -18,7 +18,7 @@ def are_near(one, other, bound):
 
 
 def first_difference(expected, got, near, place=""):
-    """Where two answers differ first, (place, expected, got); None if they do not."""
+    """First difference of two answers, (place, expected, got); None if there is none."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in sorted(expected, key=lambda name: name.startswith("digest")):  # which says nothing to people: last
             if key not in got:
@@ -58,7 +58,7 @@ def most_of_a_rank(messages):
 
 
 def sums_difference(expected, got):
-    """The same where another order of messages is right too: over all ranks."""
+    """Difference of the traffic where another order of messages is right too: over all ranks."""
     wanted, sent = sum_of_traffic(expected), sum_of_traffic(got)
     if wanted[1] != sent[1] or wanted[0] < sent[0]:
         return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
@@ -89,7 +89,7 @@ def steps_difference(judged, cases, expected, got):
 
 
 def without_answers(text):
-    """What a program printed for people, its end."""
+    """The last lines that a program printed for people."""
     if absent := ABSENT.search(text):
         return f"the MPI in which exercises are judged has no {absent[1]}(). Write this with other calls"
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "REPORT ", "# --"))]

@@ -61,7 +61,7 @@ class Workshop:
                              if " -o tests/" not in entry["command"]}
 
     def path(self, target):
-        """Where a program or library of the reference is."""
+        """Path of a program or library of the reference."""
         found = [path for path in (self.folder / "tests" / target, self.folder / "lessons" / target,
                                    self.folder / "data" / target, self.folder / "tests" / "judge" / target,
                                    self.folder / "tests" / "judge" / f"lib{target}.so") if path.is_file()]
@@ -70,11 +70,11 @@ class Workshop:
         return found[0]
 
     def libraries(self):
-        """What a program needs to run, beside itself and the system."""
+        """Files that a program needs to run, beside itself and the system."""
         return [path for path in [self.folder / "tests/judge/libhub_mpi.so"] if path.is_file()]
 
     def compile_command(self, path, source, output):
-        """How the student's version, `source`, of the reference's file `path` is compiled."""
+        """Command that compiles the student's version, `source`, of the reference's file `path`."""
         words = [word.replace(str(self.source), str(self.headers)) for word in self.commands[str(self.source / path)]]
         if pathlib.Path(words[0]).name == "ccache":
             words = words[1:]
@@ -89,8 +89,8 @@ class Workshop:
         return next(words for words in commands if any(word.endswith(".o") for word in words))
 
     def link_command(self, target, objects, output, folder, without=()):
-        """How a program is linked with other object files, by path of their source. The reference's of these sources are left
-        out, and so is each object file and library in whose name a word of `without` stands.
+        """Command that links a program with other object files, by path of their source. The reference's of these sources are
+        left out, and so is each object file and library in whose name a word of `without` stands.
 
         @param folder  where libraries are written that lack some of their objects.
         """

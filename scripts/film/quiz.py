@@ -18,7 +18,7 @@ def ask(at, rank, question, choices, right, why):
 
 
 def bytes_to_come(step, clock):
-    """What the last rank still sends, in the middle of what it sends."""
+    """Bytes that the last rank still has to send, in the middle of its messages."""
     rank = step.ranks[-1]
     sent = sorted((m["begin"][clock], m["bytes"], m["collective"]) for m in step.messages if m["from"] == rank)
     if len(sent) < 2:

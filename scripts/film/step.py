@@ -65,12 +65,12 @@ class Step:
         return begin, [begin[0] + round(1e3 * event.get("dur", 0)), begin[1] + event.get("dur_ps", 0) // 1000]
 
     def in_step(self, event):
-        """Whether an event of a rank is of this step."""
+        """True if an event of a rank is of this step."""
         (begin, _), (first, last) = self.times(event), self.times(self.own[event["pid"]])
         return first[0] <= begin[0] <= last[0]
 
     def spans_of(self, rank):
-        """What a rank does, the outer spans before the inner ones."""
+        """Spans of a rank, the outer ones before the inner ones."""
         found = []
         for event in filter(self.in_step, self.events_of(rank, "X")):
             begin, end = self.times(event)
@@ -148,8 +148,8 @@ class Step:
         return held, changes
 
     def freed(self, rank, call):
-        """When the buffer of a gather is freed; None if it is kept. Of units of one size the first to be gathered is the first
-        to be freed."""
+        """Moment at which the buffer of a gather is freed; None if it is kept. Of units of one size the first to be gathered
+        is the first to be freed."""
         alike = [other for other in self.calls[rank] if (other.collective, other.bytes) == (call.collective, call.bytes)]
         frees = [time for time, category, change in self.memory[rank][1] if (category, change) == ("parameters", -call.bytes)]
         return frees[alike.index(call)] if len(frees) == len(alike) else None
@@ -157,7 +157,7 @@ class Step:
     # ---- Tensors -----------------------------------------------------------------------------------------------------
 
     def tensors(self):
-        """What messages make of the tensors that they are about: [{name, passing, places, ranks: [[time, state] ...] of each}].
+        """States of the tensors that messages are about: [{name, passing, places, ranks: [[time, state] ...] of each}].
 
         A gather makes a tensor whole that was sharded, until its buffer is freed. A reduction makes partial sums, which
         the backward pass has added up, whole or sharded. What is sent outside of a collective is passing: it is used and
@@ -199,8 +199,8 @@ class Step:
         return states
 
     def partial_since(self, rank, call):
-        """When the backward pass began to add to what a call reduces, as a list of at most one moment. A bucket with the
-        name of a unit has also the units above it, up to the next one with a bucket of its own."""
+        """Moment at which the backward pass began to add to the operand of a reduction, as a list of at most one moment. A
+        bucket with the name of a unit has also the units above it, up to the next one with a bucket of its own."""
         own = unit_of(call.purpose)
         if own is None:
             passes = [span["begin"] for span in self.pieces[rank] if span["kind"] == "backward"]

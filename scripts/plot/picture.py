@@ -1,4 +1,4 @@
-"""What a script does that draws the output of a lesson: it reads standard input, writes the picture, and prints its numbers."""
+"""Frame of a script that draws the output of a lesson: it reads standard input, writes the picture, and prints its numbers."""
 
 import argparse
 import pathlib

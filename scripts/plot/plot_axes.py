@@ -39,7 +39,7 @@ def shard_of(ranks, place, axes):
 
 
 def shards(ranks, place):
-    """Of the dense parameters, and of the rank's experts."""
+    """Shards of the dense parameters, and of the rank's experts."""
     return shard_of(ranks, place, ("ep", "dp", "cp")), shard_of(ranks, place, ("dp", "cp"))
 
 

@@ -33,7 +33,7 @@ def curves(left, title, marks, rows, dots):
 
 
 def losses(rows):
-    """Those of all rows, which lie on each other."""
+    """Loss curves of all rows, which lie on each other."""
     everything = [loss for row in rows for loss in row.losses]
     low, high = math.floor(min(everything)), math.floor(max(everything)) + 1
     return curves(60, "loss, nats a token", [((loss - low) / (high - low), str(loss)) for loss in range(low, high + 1)],
@@ -41,7 +41,7 @@ def losses(rows):
 
 
 def differences(rows, limit):
-    """How far all rows are from the first, relative and on a logarithmic axis, and the limit as the first curve."""
+    """Differences of all rows from the first, relative and on a logarithmic axis, and the limit as the first curve."""
     far = [[max(abs(a - b) / b, 10.0 ** LEAST) for a, b in zip(row.losses, rows[0].losses)] for row in rows[1:]]
     powers = range(LEAST, math.floor(math.log10(max([limit, *map(max, far)]))) + 2)
 

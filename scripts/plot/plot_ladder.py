@@ -23,7 +23,7 @@ LEGEND, KEY = 20, 26                 # where the legend begins, and the space af
 
 
 class Run:
-    """What a report says of a run: bytes by category as they are and by formula, seconds of a step, bytes sent."""
+    """Figures of a run's report: bytes by category, measured and by formula, seconds of a step, bytes sent."""
 
     def __init__(self, report):
         try:
@@ -92,7 +92,7 @@ def row(run, y, state, memory, step, sent):
 
 
 def legend(categories, y):
-    """What the colours of memory are, and the tick."""
+    """Legend of the colours of memory, and of the tick."""
     x = LEGEND
     for category in categories:
         yield from svg.key(x, y, COLOURS[category], category)

@@ -40,7 +40,7 @@ def unit_of(most_bytes):
 # ---- Bars ------------------------------------------------------------------------------------------------------------
 
 class ModelState:
-    """What a report says of the largest rank at the end of a step."""
+    """State of the largest rank at the end of a step, from a report."""
 
     def __init__(self, report):
         memory = report["memory"]
@@ -143,7 +143,7 @@ class Step:
 
 
 def time_table(step):
-    """What each category has at least and at most, as lines of text."""
+    """Least and most bytes of each category, as lines of text."""
     yield "bytes in a step         least        most"
     rows = [(category, *step.range_of(category)) for category in reversed(step.stack())]
     for name, least, most in [*rows, ("total", min(step.totals()), max(step.totals()))]:
@@ -177,7 +177,7 @@ def lane(step, kinds, x, y):
 
 
 class Level:
-    """What a report says that a lesson holds at the end of a step, of some categories."""
+    """Bytes of some categories that a lesson holds at the end of a step, from a report."""
 
     def __init__(self, report, only):
         self.lesson = report["lesson"]
@@ -230,7 +230,7 @@ def draw_time(step, level=None):
 # ---- Program ---------------------------------------------------------------------------------------------------------
 
 def read(path, find):
-    """What `find` finds in a document.
+    """Returns the result of `find` on a document.
     @throws NotThere  with its name, if it is none or another one."""
     try:
         return find(svg.read_json(path))

@@ -36,7 +36,7 @@ def rank_of(mesh, replica, stage, part):
 
 
 def stage_words(mesh, stage):
-    """What a stage has of the model."""
+    """The part of the model on a stage, in words."""
     first = sum(mesh.blocks[:stage])
     last = first + mesh.blocks[stage] - 1
     blocks = f"blocks {first}..{last}" if last > first else f"block {first}"

@@ -60,7 +60,7 @@ class Machine:
         self.run([f"{options.build}/data/prepare", "--tokenizer=byte", text, self.data])
 
     def run(self, command):
-        """What a command prints."""
+        """Runs a command and returns its output."""
         done = subprocess.run(with_mpi(*command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               errors="replace", check=False)
         if done.returncode != 0:
@@ -68,7 +68,7 @@ class Machine:
         return done.stdout
 
     def train(self, row, *options):
-        """What a run of a row prints."""
+        """Runs a row and returns its output."""
         o = self.options
         return self.run(["mpirun", "-np", str(o.ranks), f"{o.build}/lessons/{row.lesson}", f"--config={o.config}",
                          f"--data={self.data}", f"--global-batch={2 * o.ranks}", f"--steps={o.steps}",

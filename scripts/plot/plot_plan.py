@@ -48,7 +48,7 @@ class Layout:
 
 
 class Found:
-    """What a report says of a search."""
+    """Result of a search, from a report."""
 
     def __init__(self, report):
         if "layouts" not in report:
@@ -73,7 +73,7 @@ class Found:
 
 
 def in_order(values, colours):
-    """Those that are not 0, in the order of their colours."""
+    """The values that are not 0, in the order of their colours."""
     return {name: values[name] for name in [*colours, *values] if values.get(name, 0) > 0}
 
 
@@ -93,7 +93,7 @@ def digits(value, count):
 
 
 def slower(layout, first):
-    """How much longer its step is, in words."""
+    """The excess of its step over the first one's, in words."""
     return f"+{100 * (layout.step_s / first.step_s - 1):.1f} %"
 
 
@@ -194,7 +194,7 @@ def draw(found):
 
 
 def read(path):
-    """What a report says.
+    """Reads a report.
     @throws NotThere  saying what it lacks."""
     try:
         return Found(svg.read_json(path))

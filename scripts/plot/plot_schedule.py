@@ -29,7 +29,7 @@ Action = collections.namedtuple("Action", "kind micro_batch stage begin end")
 
 
 class Schedule:
-    """What a report says of its schedule: its name and sizes, and the timelines that are there."""
+    """Schedule of a report: its name and sizes, and the timelines that are there."""
 
     def __init__(self, document):
         try:
@@ -63,16 +63,16 @@ class Schedule:
 
     @staticmethod
     def length(timeline):
-        """When the last action is done."""
+        """End of the last action."""
         return max((action.end for lane in timeline for action in lane), default=0)
 
     def colour(self, action):
-        """Of a kind, the darker the later the stage is among those of its rank."""
+        """Colour of an action's kind, the darker the later the stage is among those of its rank."""
         later = action.stage // self.ranks / self.virtual_stages
         return shaded(COLOURS[action.kind], 0.3 * later)
 
     def title(self):
-        """What is drawn, in words."""
+        """Title of the picture, in words."""
         words = f"{self.name}, {self.ranks} ranks, {self.micro_batches} micro-batch{'es' if self.micro_batches > 1 else ''}"
         return words + (f", {self.virtual_stages} stages a rank" if self.virtual_stages > 1 else "")
 

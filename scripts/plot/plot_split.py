@@ -33,16 +33,16 @@ class Matrix:
         return [(first + part * count, min(count, self.whole - first - part * count)) for first, count in self.runs]
 
     def shares_of(self, part):
-        """The same in shares of the whole."""
+        """The ranges of a part, in shares of the whole."""
         return [(first / self.whole, count / self.whole) for first, count in self.of(part)]
 
     def words(self, part):
-        """The same as the lesson writes it."""
+        """The ranges of a part as the lesson writes them."""
         return " ".join(f"{first}..{first + count - 1}" for first, count in self.of(part))
 
 
 class Parts:
-    """What --dry-run says: t, heads, channels, and the matrices by their names here."""
+    """Output of --dry-run: t, heads, channels, and the matrices by their names here."""
 
     def __init__(self, text):
         head = re.search(r"# tensor-parallel rank 0 of (\d+) has$", text, re.MULTILINE)
@@ -96,7 +96,7 @@ class Chain:
                        *(svg.text(12, middle + 14 * (i + 1), line, "start") for i, line in enumerate(title[1:]))]
 
     def sign(self, words, below=""):
-        """What stands between two matrices."""
+        """Draws the sign between two matrices."""
         width = max(SIGN, 9 * len(words) + 4, 6 * len(below) + 8)
         self.pieces.append(svg.text(self.x + width / 2, self.middle + 5, words, extra=' font-size="15"'))
         if below:

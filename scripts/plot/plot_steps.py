@@ -89,12 +89,12 @@ class Circle:
 
 
 def colour_of(shards):
-    """Of an arrow."""
+    """Colour of an arrow."""
     return svg.RANKS[shards[0]] if len(shards) == 1 else svg.DARK_GREY
 
 
 def heading(steps):
-    """What is drawn."""
+    """Title of the picture."""
     return svg.text(12, 20, steps.title[0].upper() + steps.title[1:], "start", ' font-weight="bold"')
 
 

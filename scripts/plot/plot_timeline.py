@@ -41,7 +41,7 @@ def table(runs):
 
 
 def lane(name, letters, y, width):
-    """What a rank does: runs of letters."""
+    """Draws the work of a rank: runs of letters."""
     yield svg.text(LEFT - 8, y + LANE - 7, name, "end")
     yield svg.rectangle(LEFT, y, width, LANE, svg.IDLE, f"{name}: idle")
     for run in re.finditer(r"[a-z]+?(?=(.)|$)" if False else r"f+|b+|a+", letters):

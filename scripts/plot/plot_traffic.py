@@ -52,7 +52,7 @@ def table(axes, ranks):
 
 
 def squares(axes, sender, receiver, most, largest):
-    """What stands in one cell: a square for each axis, side by side.
+    """Draws one cell: a square for each axis, side by side.
     @param most     bytes of the largest square.
     @param largest  its side in pixels."""
     sent = messages(axes, sender, receiver)

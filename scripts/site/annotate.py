@@ -52,7 +52,7 @@ def chunks(lines):
 
 
 def declared_name(line):
-    """What a line of code declares: the name of a function, a class or an alias; or None."""
+    """Name of the function, class or alias that a line of code declares; or None."""
     if found := re.match(r"\s*(?:enum )?(?:class|struct) (\w+)(?!.*;$)", line):
         return found.group(1)
     found = re.match(r"\s*(?:[\w:<>,*&\[\] ]+[\s*&])?([\w~]+)\(", line)

@@ -102,7 +102,7 @@ class Site:
         return next((lesson for lesson in self.lessons if path.startswith(lesson.folder + "/") or path in lesson.sources), None)
 
     def menu(self, page, lesson):
-        """What stands beside every page: lessons, the pages of this lesson, texts."""
+        """Menu beside every page: lessons, the pages of this lesson, texts."""
         def link(path, title):
             url = self.tree.url(path)
             return {"url": relative(url, page), "title": title, "here": url == page}
@@ -116,7 +116,7 @@ class Site:
         return menu
 
     def frame(self, page, lesson=None, neighbours=False):
-        """What the template of every page needs."""
+        """Values that the template of every page needs."""
         values = {"root": "../" * page.count("/"), "menu": self.menu(page, lesson), "source": "",
                   "previous": None, "next": None, "headings": [], "kind": "text", "math": False, "contents": [],
                   "lesson": lesson, "changes": None, "reference": f"{FOLDER}/index.html" if self.reference.headers else ""}
@@ -174,7 +174,7 @@ class Site:
         return [{"title": title, "url": relative(url, page), "here": url == page} for title, url in links]
 
     def changes(self, path, lesson):
-        """How a file differs from the one of the same role in the parent; None where there is no such file."""
+        """Changes of a file against the one of the same role in the parent; None where there is no such file."""
         parent = next((x for x in self.lessons if lesson and x.number in lesson.builds_on[:1]), None)
         if parent is None:
             return None
@@ -208,7 +208,7 @@ class Site:
             "title": f"{path}/", "items": items, "source": path})
 
     def front_page(self):
-        """What the project is, in the words of its README; the ladder; the two commands."""
+        """Writes the front page: the introduction of README.md, the ladder, the two commands."""
         page, text = "index.html", self.tree.text("README.md")
         up_to_commands = re.match(r"(?:.*\n)*?(?:    .*\n)+", text)
         introduction = up_to_commands.group() if up_to_commands else text.split("\n## ")[0]

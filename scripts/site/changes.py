@@ -1,4 +1,4 @@
-"""What a lesson changes in the one that it builds on: the lines that are new in a file, and those that are gone.
+"""Changes of a lesson to the one that it builds on: the lines that are new in a file, and those that are gone.
 
 The comparison is the one that scripts/course/diff.sh prints: section by section, each compared by git."""
 
@@ -47,7 +47,7 @@ def hunks(old, new):
 
 
 def changes(parent, before, after):
-    """What is new in the text `after` beside the text `before`, which is from the lesson `parent`."""
+    """The changes of the text `after` against the text `before`, which is from the lesson `parent`."""
     old, new = sections(before), sections(after)
     added, gone = set(), collections.defaultdict(list)
     for name, lines in new.items():

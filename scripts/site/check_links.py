@@ -43,7 +43,7 @@ class Page:
 
 
 def broken(link, must_be_here, page, folder, pages):
-    """What is wrong with a link of a page; None if nothing is."""
+    """The fault of a link of a page; None if there is none."""
     if INSIDE.match(link):
         return None
     if ELSEWHERE.match(link):

@@ -116,7 +116,7 @@ def nearest(lesson, lessons):
 
 
 def drawing(lessons):
-    """Where Graphviz draws them, in points: width and height, the middle of each lesson, the control points of each arrow."""
+    """Positions from Graphviz, in points: width and height, the middle of each lesson, the control points of each arrow."""
     lines = [f"ranksep={GAP[1] / 72}; nodesep={GAP[0] / 72}; edge [arrowhead=none];",
              f"node [shape=box, fixedsize=true, width={BOX[0] / 72}, height={BOX[1] / 72}];"]
     lines += [f'"{lesson.number}";' for lesson in lessons]

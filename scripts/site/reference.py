@@ -28,7 +28,8 @@ def run_doxygen(root, out, header, footer):
 
 
 def mend(page):
-    """Where all nested classes of a class are private, Doxygen 1.9 refers to a list of them that it does not make."""
+    """Removes links to a list of nested classes that is not there: Doxygen 1.9 refers to one even if all of them are
+    private."""
     text = page.read_text(encoding="utf-8")
     if '"#nested-classes"' in text and 'id="nested-classes"' not in text:
         page.write_text(re.sub(r'<a href="#nested-classes">.*?</a>(?: &#124;)?\n?', "", text), encoding="utf-8")
@@ -38,7 +39,7 @@ Declared = collections.namedtuple("Declared", "name kind url declaration file")
 
 
 class Reference:
-    """What headers declare: types, functions and members, by name."""
+    """Declarations in headers: types, functions and members, by name."""
 
     def __init__(self, tags=None, root="/"):
         self.headers = {}                           # path of a header -> address of its page

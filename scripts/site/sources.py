@@ -18,7 +18,7 @@ def colour(kind):
 
 
 def lexer_of(path, text):
-    """What tells the parts of a text in this language apart; plain text where the language is unknown."""
+    """Lexer of the language of a text; that of plain text where the language is unknown."""
     try:
         if path.endswith((".cu", ".cuh")):
             path = "kernel.cpp"

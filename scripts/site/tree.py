@@ -9,7 +9,7 @@ IMAGES = (".svg", ".png")
 
 
 def relative(url, page):
-    """How a page refers to an address, both given from the root of the site."""
+    """Link from a page to an address, both given from the root of the site."""
     path, mark, anchor = url.partition("#")
     if path == page:
         return mark + anchor if anchor else posixpath.basename(path)
