@@ -47,7 +47,7 @@ def checked(command):
 
 
 def folder_of_fmt():
-    """Where the headers of fmt are. They alone are shown to a compiler of another processor, not all of /usr/include."""
+    """Folder of the headers of fmt. They alone are shown to a compiler of another processor, not all of /usr/include."""
     with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
         file.write("#include <fmt/format.h>\n")
         file.flush()

@@ -16,7 +16,7 @@ def run(draw, mesh, about, *more):
 
 
 def after_the_first_step(case, rank, name, expected, got):
-    """What a difference of an early number says."""
+    """Hint for a difference of an early number."""
     if name == "loss[1]":
         return "The first loss is right. The second follows from the sums of the first step, its update and the way back."
     if match := re.fullmatch(r"traffic (\w+) (bytes|messages)", name):
@@ -34,7 +34,7 @@ def replicas(draw):
 
 
 def of_other_tokens(case, rank, name, expected, got):
-    """What a difference of the losses says."""
+    """Hint for a difference of the losses."""
     if name.startswith("loss["):
         return "Some token went to another expert, or an expert was full at another token: the plan was made from other choices."
     return None
@@ -51,7 +51,7 @@ def choices(draw):
 
 
 def number_in_a_plan(case, rank, name, expected, got):
-    """What a number of a plan is."""
+    """Meaning of a number of a plan."""
     if not (match := re.fullmatch(r"(\w+)\[(\d+)\]", name)):
         return None
     i, size = int(match[2]), case.inputs

@@ -1,4 +1,4 @@
-"""What tests of exercises in a lesson's program share: runs beside lesson 01, and a verdict for scripts/course/exercise.py.
+"""Base of the tests of exercises in a lesson's program: runs beside lesson 01, and a verdict for scripts/course/exercise.py.
 
     test_..._exercises.py EXERCISE PREPARE LESSON_01 LESSON
 """
@@ -51,7 +51,7 @@ class ExerciseCase(unittest.TestCase):
             return json.load(file)
 
     def assert_steps_of_lesson_01(self, ranks, *options):
-        """The same losses, gradient norms and parameters, to the last bit; what was sent agrees with the formula."""
+        """Losses, gradient norms and parameters equal lesson 01's, to the last bit; traffic agrees with the formula."""
         report = self.report(ranks, "--arithmetic=exact", *options)
         for what in ("loss", "grad_norm", "digest"):
             self.assertEqual(report[what], self.expected[what], f"{what}, {ranks} ranks, {' '.join(options)}")

@@ -1,10 +1,10 @@
-"""What a pass over nano gathers, and when, worked out from the sizes of its tensors: for the tests of lessons 06 and 07."""
+"""Gathers of a pass over nano, in order, worked out from the sizes of its tensors: for the tests of lessons 06 and 07."""
 
 UNITS, RESHARDS = ("block", "branch", "model"), ("after-forward", "after-backward")
 
 
 class Pass:
-    """What a pass over nano gathers, from the sizes of its tensors alone. Pieces are named by what they hold."""
+    """Gathers of a pass over nano, from the sizes of its tensors alone. Pieces are named by their content."""
 
     def __init__(self, layers=4, unit="block", prefetch=1, reshard="after-forward", persist=0, recompute=False):
         attention = [64, 64, 64 * 192, 192, 64 * 64, 64]

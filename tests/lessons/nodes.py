@@ -26,7 +26,7 @@ def own_namespaces():
 
 
 def why_not():
-    """Why there can be no nodes here; empty if there can."""
+    """Reason why there can be no nodes here; empty if there can."""
     missing = [tool for tool in ("unshare", "nsenter", "ip", "hostname", "mount", "mpirun") if not shutil.which(tool)]
     if missing:
         return f"{missing[0]} is not here (Debian packages util-linux, iproute2, hostname, openmpi-bin)"

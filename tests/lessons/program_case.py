@@ -102,7 +102,7 @@ class ProgramCase(unittest.TestCase):
         return self.assert_is_refusal(self.run_program(*options, ranks=ranks), says)
 
     def assert_all_refused(self, cases, ranks=None):
-        """As above, of cases of options and texts; side by side, since a launcher takes its time to end such a run."""
+        """assert_refused() for cases of options and texts; side by side, since a launcher takes its time to end such a run."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=1 if self.repeated else 4) as pool:
             runs = [pool.submit(self.run_program, *options, ranks=ranks) for options, _ in cases]
         for (options, says), run in zip(cases, runs):

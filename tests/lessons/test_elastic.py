@@ -23,7 +23,7 @@ LAUNCHER = ["mpirun", "--oversubscribe", "--with-ft", "ulfm"]
 
 
 def can_survive():
-    """Whether a lesson takes --elastic."""
+    """True if a lesson takes --elastic."""
     done = subprocess.run([*LAUNCHER, "-np", "2", os.path.join(BUILD, LESSONS[0]), "--elastic", "--steps=1"],
                           capture_output=True, text=True, errors="replace", check=False, timeout=TIME_LIMIT_S)
     return done.returncode == 0
@@ -96,7 +96,7 @@ class Kills(ProgramCase):
         return found[-1]
 
     def killed(self, victims, steps, delay_s, *options):
-        """What a run printed of which these ranks were killed so long after that step was printed."""
+        """Output of a run of which these ranks were killed so long after that step was printed."""
         process = self.start("--elastic", *options)
         printed = []
         for line in process.stdout:

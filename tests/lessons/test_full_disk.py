@@ -24,7 +24,7 @@ INSIDE = "RANKWISE_IN_OWN_MOUNTS"  # set where mounting concerns nobody else
 
 
 class FullDisk(ProgramCase):
-    """What a program writes, by name: its command with the file as {out}, and the file that is there before."""
+    """Files of each program, by name: its command with the file as {out}, and the file that is there before."""
 
     def setUp(self):
         super().setUp()
@@ -101,7 +101,7 @@ class FailingCalls(FullDisk):
         return path
 
     def count(self, name):
-        """How many calls there are when none fails."""
+        """Number of calls when none fails."""
         folder, log = self.folder_for(name, "count"), os.path.join(self.folder, f"calls of {name}")
         status, text = self.try_it(name, folder, failing(folder, log=log))
         self.assertEqual(status, 0, text)

@@ -98,7 +98,7 @@ class Job:
                                             env=dict([*os.environ.items(), *environment, mark]))
 
     def processes(self):
-        """Those that live: the environment of each by its id."""
+        """Living processes: the environment of each by its id."""
         found = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -124,7 +124,7 @@ class Job:
         return None
 
     def writing(self):
-        """Whether a checkpoint of this job is begun and not committed; leftovers of earlier jobs do not count."""
+        """True if a checkpoint of this job is begun and not committed; leftovers of earlier jobs do not count."""
         try:
             return os.stat(self.place.unfinished()).st_mtime_ns > self.began_ns
         except (FileNotFoundError, TypeError):  # there is none, or it has just been committed
@@ -142,7 +142,7 @@ class Job:
 
 
 def ended(handle, wait_s):
-    """Whether a process ends within this time."""
+    """True if a process ends within this time."""
     return bool(select.select([handle], [], [], wait_s)[0])
 
 
@@ -170,7 +170,7 @@ def seen(what, handle):
 
 
 class Moment:
-    """When to kill, and which rank: each drawn as a fraction of the total, which is known only later."""
+    """Time of a kill and its rank: each drawn as a fraction of the total, which is known only later."""
 
     WRITING, COMMITTED, ANY = "while a checkpoint was written", "shortly after a commit", "at any moment"
 
@@ -179,7 +179,7 @@ class Moment:
         self.survivors_s = draw.choice([0, 1])
 
     def environment(self):
-        """How long the launcher lets the other ranks live: Open MPI's default of a second, or not at all."""
+        """Time that the launcher lets the other ranks live: Open MPI's default of a second, or none."""
         return [(f"{launcher}_MCA_odls_base_sigkill_timeout", str(self.survivors_s)) for launcher in ("OMPI", "PRTE")]
 
     def come(self, job, handle, rehearsal, made):

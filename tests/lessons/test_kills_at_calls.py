@@ -58,7 +58,7 @@ class Calls(list):
         return self.numbers(lambda name, file: name == "rename")
 
     def unfinished(self):
-        """Those that work on a checkpoint without its name, as lists of one checkpoint each."""
+        """Calls that work on a checkpoint without its name, as lists of one checkpoint each."""
         numbers, ends = self.numbers(lambda name, file: ".tmp" in file and name != "read"), [0, *self.renames(), len(self)]
         return [[n for n in numbers if begin < n <= end] for begin, end in zip(ends, ends[1:])]
 

@@ -30,7 +30,7 @@ class OnNodes(Lesson):
         return [self.data, *for_2_3_4_or_6_ranks, "--steps=2", *more]
 
     def planned(self, ranks, program, *options, in_turn=False):
-        """What a dry run says of the bytes that the rank needs that needs most."""
+        """Bytes of the rank that needs most, by a dry run."""
         done = self.run_on(ranks, program, *options, "--dry-run", in_turn=in_turn)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return int(re.search(r"^ +total +([\d,]+) ", done.stdout, re.MULTILINE)[1].replace(",", ""))

@@ -27,7 +27,7 @@ ROUNDED_BYTES = dict.fromkeys(("04_zero1", "05_zero2", "06_zero3", "12_bert"), 4
 
 
 def counted(report):
-    """What the ledgers of the largest rank count, the host's blocks of lesson 07 among it."""
+    """Bytes in the ledgers of the largest rank, the host's blocks of lesson 07 among them."""
     of_rank = max(sum(category["peak"] for device in rank.values() for category in device.values())
                   for rank in report["memory_ranks"])
     return of_rank + report.get("tiers", {"host": {"peak": 0}})["host"]["peak"]
@@ -56,7 +56,7 @@ class ProcessMemory(ShortTextCase):
 
 
 class Limits(ShortTextCase):
-    """What limits the memory of a process is found before the run takes it."""
+    """The limit on the memory of a process is found before the run takes it."""
 
     def refused(self, *command):
         done = run_to_its_end([*command, os.path.join(BUILD, "lessons/03_ddp"), self.data, "--model=gpt2-xl", "--vocabulary=256"])

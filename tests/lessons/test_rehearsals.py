@@ -46,7 +46,7 @@ class Rehearsals(ShortTextCase):
         return steps
 
     def times(self, lesson, ranks, *options):
-        """Of rank 0: in the rehearsal and in a run."""
+        """Times of rank 0: in the rehearsal and in a run."""
         planned = self.rehearsed(lesson, ranks, *options)
         self.assertEqual(len(planned), ranks)
         return planned[0], self.report("--steps=2", *options, ranks=ranks)["virtual"][-1]

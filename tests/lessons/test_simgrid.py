@@ -19,7 +19,7 @@ LESSONS = [("03_ddp", []), ("03_ddp", ["--bucket=50kB"]), ("06_zero3", []), ("06
 
 class SimGrid(ProgramCase):
     def script_of(self, lesson, ranks, link, *options):
-        """What a dry run writes, and its time of a step."""
+        """Script of a dry run, and its time of a step."""
         latency_s, bandwidth, flops = link
         self.program = "lessons/" + lesson
         path = os.path.join(self.folder, "script.jsonl")

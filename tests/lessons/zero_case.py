@@ -1,4 +1,4 @@
-"""What the tests of the lessons on ZeRO share: runs of them beside lessons 01 and 03, on a short text.
+"""Base of the tests of the lessons on ZeRO: runs of them beside lessons 01 and 03, on a short text.
 
 A lesson's test derives its cases from these and says which `program` it tests, and how it is cut() and watched. With
 RANKWISE_ALL every combination is tried; else a set that covers them.
@@ -64,7 +64,7 @@ class Exactness(Lesson):
         self.same_digest([*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"], self.variants())
 
     def variants(self):
-        """What changes no bit: ranks and options."""
+        """Ranks and options that change no bit."""
         if ALL:
             return [(ranks, f"--micro-batch={B}", f"--bucket={bucket}", f"--recompute={recompute}")
                     for ranks, B, bucket, recompute in itertools.product(
@@ -207,11 +207,11 @@ class Checkpoints(Lesson):
         self.checkpoint = f"--checkpoint={self.file}"
 
     def layouts(self):
-        """Those that this lesson writes and reads checkpoints on: ranks and options."""
+        """Layouts on which this lesson writes and reads checkpoints: ranks and options."""
         return [(1,), (2,), (4,)]
 
     def test_what_one_lesson_writes_any_other_goes_on_from(self):
-        """Of this lesson and those below it on the ladder: a later one's test has the pairs with that."""
+        """Pairs of this lesson and those below it on the ladder: a later one's test has the pairs with that."""
         below = self.partners()
         others, own = [(L01, 1), *((lesson, 4) for lesson in below[1:])], [(self.program, *layout) for layout in self.layouts()]
         met = zip(own, itertools.cycle(others))  # each layout writes for another lesson or reads what that one wrote
@@ -244,7 +244,7 @@ class Checkpoints(Lesson):
                 os.remove(self.file)
 
     def three_ranks_go_on_near_the_run_that_never_stopped(self, *fixed):
-        """The same where this lesson sums in another order than lesson 03: losses are near those of lesson 01."""
+        """Resumes a lesson that sums in another order than lesson 03: losses are near those of lesson 01."""
         fixed = [self.data, *fixed, "--global-batch=12"]
         whole = self.report_of(L01, *fixed, "--steps=3")["loss"]
         below = LADDER[1:LADDER.index(self.program)]

@@ -1,5 +1,5 @@
-"""What scripts are given: --help is answered, a word or a document that they cannot take is named in a sentence, and no text of it or of
-its name reaches the terminal as a control character."""
+"""Words and documents given to scripts: --help is answered, a word or a document that they cannot take is named in a
+sentence, and no text of it or of its name reaches the terminal as a control character."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ UNREADABLE = {"deep": b"[" * 100000 + b"\n", "utf16": '{"loss": [1]}\n'.encode("
 
 
 class Words(unittest.TestCase):
-    """Of every script that can be started; those that build or install find commands that do not."""
+    """Words of every script that can be started; those that build or install find commands that do not."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

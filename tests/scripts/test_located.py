@@ -1,5 +1,5 @@
-"""What is known of wrong solutions and broken lessons (tests/mutants/located.json): each has its entry, nearly all that change
-a number are located, and docs/records.md has the table.
+"""Located wrong solutions and broken lessons (tests/mutants/located.json): each has its entry, nearly all that change a number
+are located, and docs/records.md has the table.
 
     test_located.py
 """

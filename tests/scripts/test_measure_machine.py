@@ -30,7 +30,7 @@ class Case(unittest.TestCase):
                               capture_output=True, text=True, check=False, **more)
 
     def plan(self, *options):
-        """What lesson 17 says of the machine."""
+        """Plan of lesson 17 for the machine."""
         return subprocess.run([BUILD / "lessons/17_choose_a_layout", f"--machine={self.file}", "--precision=f32", "--model=nano",
                                "--global-batch=1024", *options], capture_output=True, text=True, check=False)
 

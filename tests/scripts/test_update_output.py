@@ -1,4 +1,4 @@
-"""What a page shows of an exact run, that run gives: the digests of all blocks that scripts/update_output.py writes.
+"""Digests of exact runs in the pages: a run gives those of all blocks that scripts/update_output.py writes.
 
     test_update_output.py
 """

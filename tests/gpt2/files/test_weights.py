@@ -513,7 +513,7 @@ class RealBert(Weights):
         self.labels = torch.tensor([0, 1, 1, 0, 1])
 
     def losses(self, model):
-        """Those of the library: of both tasks together, and of the next sentence."""
+        """Losses of the library: of both tasks together, and of the next sentence."""
         out = model(input_ids=self.inputs, attention_mask=self.mask, token_type_ids=self.segments,
                     labels=self.targets.masked_fill(self.targets < 0, -100), next_sentence_label=self.labels)
         pairs = torch.nn.functional.cross_entropy(out.seq_relationship_logits, self.labels)

@@ -249,7 +249,7 @@ class WrongInput(Lesson):
                 self.assert_refused(*options, ranks=2, says=says)
 
     def different(self, first, second, programs=(), folders=(".", ".")):
-        """What a job says whose ranks have different options, programs or folders."""
+        """Errors of a job whose ranks have different options, programs or folders."""
         programs = programs or [os.path.join(BUILD, self.program)] * 2
         command = mixed_job(2, *(["sh", "-c", 'cd "$0" && exec "$@"', folder, program, "--steps=2", *options]
                                  for folder, program, options in zip(folders, programs, (first, second))))

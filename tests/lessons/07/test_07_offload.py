@@ -53,8 +53,8 @@ class Offload:
 
 
 class Offloaded:
-    """What rank 0 keeps off the device and what comes and goes in a step of M passes, from the sizes of nano's tensors
-    alone: `memory` in bytes by tier and category, `links` in bytes by link. Exact sums are a tree."""
+    """Tensors that rank 0 keeps off the device and transfers in a step of M passes, from the sizes of nano's tensors alone:
+    `memory` in bytes by tier and category, `links` in bytes by link. Exact sums are a tree."""
 
     def __init__(self, ranks, what="all", tier="host", passes=1, tree=False, parameter=4, gradient=4, clip=1, **of_pass):
         self.early = what == "all" and clip == 0  # a block is updated when its sum comes, which is then kept nowhere
@@ -299,7 +299,8 @@ class Bytes(Offload, zero_case.Lesson):
                 self.assert_bytes(ranks, what, tier, **options)
 
     def test_figures_of_that(self):
-        """Of the header: 16 P / N below the device; over its links 8 and 4 P / N, over those of the disk 24 and 16 P / N."""
+        """Figures of the header: 16 P / N below the device; over its links 8 and 4 P / N, over those of the disk 24 and 16 P
+        / N."""
         host, disk = Offloaded(2), Offloaded(2, tier="disk")
         for part, bytes_ in (("parameters", 4), ("gradients", 4), ("optimizer", 8)):
             self.assertEqual(host.memory["host", part], bytes_ * P // 2)
@@ -448,7 +449,7 @@ class Limits(Offload, zero_case.Lesson):
                 self.assertEqual(self.plan(*says.split(), f"--memory-limit={limit}", ranks=None), enough)
 
     def layers_of(self, bytes_):
-        """Of the width of GPT-2's largest model, so many that the state of each of two ranks is larger than this."""
+        """Layers of the width of GPT-2's largest model, so many that the state of each of two ranks is larger than this."""
         width = ["--model=gpt2-xl", "--vocabulary=256", "--context=64", *self.SMALL]
         return [*width, f"--layers={bytes_ // (16 * 12 * 1600 ** 2) + 100}"]
 
@@ -564,7 +565,7 @@ class Files(Offload, zero_case.Lesson):
 
 
 class Failures(Offload, zero_case.Lesson):
-    """Of a disk, while a run is going on that has saved a checkpoint."""
+    """Failures of a disk, during a run that has saved a checkpoint."""
 
     def setUp(self):
         super().setUp()

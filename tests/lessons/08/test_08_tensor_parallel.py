@@ -145,7 +145,7 @@ class Bytes(Divided, zero_case.Lesson):
 
     @staticmethod
     def of_activations(t, halves, again, recompute, size=4, b=B):
-        """Of a micro-batch of b sequences: the published share of a layer, without T x T, and statistics in f32."""
+        """Bytes of a micro-batch of b sequences: the published share of a layer, without T x T, and statistics in f32."""
         rows, shared = b * T, b * T // (t if halves else 1)
         stream, normalised = size * shared * C, size * (shared if again else rows) * C
         block = 2 * stream + 2 * normalised + size * rows * 12 * C // t + 4 * (4 * shared + rows * H // t)
@@ -166,7 +166,7 @@ class Bytes(Divided, zero_case.Lesson):
                                      self.of_activations(t, HALVES in options, AGAIN in options, RECOMPUTE in options))
 
     def test_figures_of_that(self):
-        """Of the header: 4 C + 12 C / t a row and layer, and 16 C / t where rows are divided and gathered again."""
+        """Figures of the header: 4 C + 12 C / t a row and layer, and 16 C / t where rows are divided and gathered again."""
         def of_layer(t, *between):
             return (self.of_activations(t, *between, False) - self.of_activations(t, *between, True)) / (L - 1) / (4 * B * T * C)
 
@@ -298,7 +298,7 @@ class Output(Divided, zero_case.Output):
         self.assertEqual(report["layout"], {"dp": 2, "tp": 2, "pp": 1})
 
     def test_no_logits_are_gathered_to_train(self):
-        """What the largest vocabulary sends more than the smallest is nothing."""
+        """The largest vocabulary sends as many bytes as the smallest."""
         sent = [self.report(self.data, "--layers=1", "--steps=1", f"--vocabulary={v}", ranks=2)["traffic"]["tp"]
                 for v in (256, 4096)]
         self.assertEqual(sent[0], sent[1])

@@ -38,7 +38,7 @@ class Staged:
         return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
 
     def options(self, *more):
-        """The same, with three steps unless the options give another number."""
+        """Options of the model, with three steps unless they give another number."""
         return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 
@@ -153,14 +153,14 @@ class FastSums(Staged, zero_case.Lesson):
 
 
 def in_flight(schedule, p, rank, m, v=1):
-    """Of so many micro-batches a rank keeps the activations of a stage, by the papers."""
+    """Micro-batches of which a rank keeps the activations of a stage, by the papers."""
     return {GPIPE: m, INTERLEAVED: min(2 * (p - rank - 1) + (v - 1) * p + 1, v * m)}.get(schedule, min(p - rank, m))
 
 
 class Bytes(Staged, zero_case.Lesson):
     def of_activations(self, schedule, p, rank, b, recompute, size=4):
-        """Of nano with one block a rank: those of its micro-batches in flight. Stage 0 keeps tokens too, the last one what
-        the head needs."""
+        """Bytes of nano's micro-batches in flight, with one block a rank. Stage 0 keeps tokens too, the last one the head's
+        activations."""
         rows = b * T
         stream, statistics = size * rows * C, 4 * rows
         block = 16 * stream + (4 + H) * statistics
@@ -172,7 +172,8 @@ class Bytes(Staged, zero_case.Lesson):
         return in_flight(schedule, p, rank, G // b) * kept + recompute * (block - stream)
 
     def of_parameters(self, p, rank):
-        """Of nano: its blocks, the embedding and the final norm; the last rank has a copy of the token embedding."""
+        """Parameters of a rank of nano: its blocks, the embedding and the final norm; the last rank has a copy of the token
+        embedding."""
         return L // p * OF_A_BLOCK + (rank == 0) * (V + T) * C + (rank == p - 1) * (2 * C + (p > 1) * V * C)
 
     def test_of_a_rank_are_those_of_its_stages(self):
@@ -360,7 +361,7 @@ class Checkpoints(Staged, zero_case.Checkpoints):
 
 class Output(Staged, zero_case.Lesson):
     def test_validation_is_that_of_lesson_01(self):
-        """Of 18 windows the last micro-batch is not full."""
+        """The last micro-batch of 18 windows is not full."""
         options = self.options(EIGHT, "--arithmetic=exact", "--evaluate-every=2")
         expected = self.report_of(L01, *options)["validation"]
         for ranks, *layout in [(2, INTERLEAVED, RECOMPUTE), (4,), (4, INTERLEAVED, "--micro-batch=1"),

@@ -1,4 +1,4 @@
-"""What of lesson 09's program is outside of all exercises, beside lesson 01.
+"""Parts of lesson 09's program outside of all exercises, beside lesson 01.
 
     test_pipeline_exercises.py 09 PREPARE LESSON_01 LESSON
 """
@@ -18,7 +18,7 @@ class Lesson(exercise_case.ExerciseCase):
             self.assertEqual(report["traffic"][what]["bytes"], report["traffic"][what]["formula"])
 
     def test_stages_make_the_steps_of_one_device(self):
-        """Of the validation windows the last micro-batch is not full."""
+        """The last micro-batch of the validation windows is not full."""
         self.assert_steps(2, "--micro-batch=4", "--recompute=block")
 
     def test_gradients_of_each_of_a_rank_s_stages(self):

@@ -188,7 +188,7 @@ class Bytes(OnMesh, zero_case.Lesson):
 
 
 class Forecast(OnMesh, zero_case.Lesson):
-    """What --dry-run forecasts for each mesh, beside the virtual clock of a run on it."""
+    """Forecast of --dry-run for each mesh, beside the virtual clock of a run on it."""
 
     def test_the_forecast_is_the_virtual_clock_of_the_slowest_rank(self):
         for link in ("5us,1GB/s", "1us,10GB/s,50us,500MB/s,2"):
@@ -271,7 +271,7 @@ class Output(OnMesh, zero_case.Lesson):
 
 
 def settings(path):
-    """What a configuration file sets."""
+    """Settings of a configuration file."""
     lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
     return dict(re.split(r"\s*=\s*", line) for line in lines if line)
 

@@ -1,4 +1,4 @@
-"""What of lesson 10's program is outside of all exercises, beside lesson 01.
+"""Parts of lesson 10's program outside of all exercises, beside lesson 01.
 
     test_mesh_exercises.py 10 PREPARE LESSON_01 LESSON
 """

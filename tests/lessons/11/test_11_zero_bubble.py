@@ -31,7 +31,7 @@ class Staged:
         return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
 
     def options(self, *more):
-        """The same, with three steps unless the options give another number."""
+        """Options of the model, with three steps unless they give another number."""
         return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 
@@ -112,8 +112,8 @@ class FastSums(Staged, zero_case.Lesson):
 
 class Bytes(Staged, zero_case.Lesson):
     def of_activations(self, p, rank, b, recompute, size=4):
-        """Of nano with one block a rank: those of p micro-batches. Stage 0 keeps tokens and the gradient of the embedding's output
-        too, the last one what the head needs; W needs 9 C numbers a row, and the norms' gradients."""
+        """Bytes of p micro-batches of nano, with one block a rank. Stage 0 keeps tokens and the gradient of the embedding's
+        output too, the last one the head's activations; W needs 9 C numbers a row, and the norms' gradients."""
         rows = b * T
         stream, statistics, norm = size * rows * C, 4 * rows, 2 * 4 * C
         block = 16 * stream + (4 + H) * statistics
@@ -125,7 +125,8 @@ class Bytes(Staged, zero_case.Lesson):
         return p * kept + recompute * (block - stream)
 
     def of_parameters(self, p, rank):
-        """Of nano: its blocks, the embedding and the final norm; the last rank has a copy of the token embedding."""
+        """Parameters of a rank of nano: its blocks, the embedding and the final norm; the last rank has a copy of the token
+        embedding."""
         return L // p * OF_A_BLOCK + (rank == 0) * (V + T) * C + (rank == p - 1) * (2 * C + (p > 1) * V * C)
 
     def test_of_a_rank_are_those_of_its_stage(self):
@@ -250,7 +251,7 @@ class Checkpoints(Staged, zero_case.Checkpoints):
 
 class Output(Staged, zero_case.Lesson):
     def test_validation_is_that_of_lesson_01(self):
-        """Of 18 windows the last micro-batch is not full."""
+        """The last micro-batch of 18 windows is not full."""
         options = self.options(EIGHT, "--arithmetic=exact", "--evaluate-every=2")
         expected = self.report_of(L01, *options)["validation"]
         for ranks, *layout in [(2, RECOMPUTE), (4,)]:

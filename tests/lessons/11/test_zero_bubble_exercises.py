@@ -1,4 +1,4 @@
-"""What of lesson 11's program is outside of all exercises, beside lesson 01.
+"""Parts of lesson 11's program outside of all exercises, beside lesson 01.
 
     test_zero_bubble_exercises.py 11 PREPARE LESSON_01 LESSON
 """

@@ -1,4 +1,4 @@
-"""What of lesson 13's program is outside of all exercises, beside lesson 01.
+"""Parts of lesson 13's program outside of all exercises, beside lesson 01.
 
     test_mesh_zero_exercises.py 13 PREPARE LESSON_01 LESSON
 """

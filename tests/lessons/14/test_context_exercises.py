@@ -29,7 +29,7 @@ class Ring(ContextCase):
         self.report(4, "--order=contiguous", "--micro-batch=2", "--flops=1GFLOP/s", "--link=1us,1GB/s")
 
     def test_forward_hides_messages_behind_its_queries(self):
-        """Where operations take long only sums of gradients are exposed, and of each layer the last hop of its keys' gradients."""
+        """With slow operations only sums of gradients are exposed, and of each layer the last hop of its keys' gradients."""
         slow = ["--flops=1MFLOP/s", "--link=1us,1GB/s"]
         ring, replicas = (self.report(2, f"--cp={c}", *slow)["virtual"][-1]["exposed_ps"] for c in (2, 1))
         layers, block = 2, 4 * 8 * 16 // 2 * 2 * 32  # bytes of eight sequences' keys and values on a rank

@@ -1,5 +1,5 @@
-"""What of lesson 15's program is outside of its exercise: layouts beside one rank, and one rank beside the reference run, which sends
-nothing.
+"""Parts of lesson 15's program outside of its exercise: layouts beside one rank, and one rank beside the reference run, which
+sends nothing.
 
     test_expert_exercises.py 15 PREPARE LESSON LESSON
 """

@@ -1,5 +1,5 @@
-"""What the frame does around every lesson: it stops between steps when it is asked to, its report and its log are written as the
-run goes on, and a dry run of one process answers for any number of ranks.
+"""The frame around every lesson: it stops between steps when it is asked to, its report and its log are written as the run goes
+on, and a dry run of one process answers for any number of ranks.
 """
 
 import concurrent.futures
@@ -114,7 +114,7 @@ class Starting(ProgramCase):
 
 class Screen(Frame):
     def shown(self, *command, to_terminal, columns=120, **variables):
-        """What a terminal shows of a run: its output and errors, or its errors alone, while a pipe takes the output."""
+        """Text of a run on a terminal: its output and errors, or its errors alone, while a pipe takes the output."""
         keyboard, screen = os.openpty()
         fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=screen if to_terminal else subprocess.PIPE, stderr=screen,
@@ -397,7 +397,7 @@ class DryRun(ProgramCase):
     }
 
     def answer(self, program, *options, ranks=None):
-        """What is printed and written, without the two options that are not the same and the columns that these widen."""
+        """Output and report, without the two options that are not the same and the columns that these widen."""
         path = os.path.join(self.folder, f"{ranks}.json")
         done = self.run_program("--dry-run", *options, f"--report={path}", ranks=ranks, program=f"lessons/{program}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

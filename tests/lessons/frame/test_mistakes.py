@@ -65,12 +65,12 @@ class Mistakes(ProgramCase):
         self.refused(FIRST, "--model=gpt3", says=["--model=gpt3", "gpt2-medium"])
 
     def test_9_the_launcher_of_another_library(self):
-        """As it sets its variables: each process would be a job of one rank."""
+        """Another library sets its own variables: each process would be a job of one rank."""
         self.refused(DDP, "--steps=1", says=["2 processes were started", "the mpirun of that library"],
                      **{"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"})
 
     def test_10_no_python(self):
-        """Where the script may not install it: no package manager is on the path either."""
+        """The script may not install it: no package manager is on the path either."""
         tools = os.path.join(self.folder, "bin")
         os.mkdir(tools)
         left_out = ("python", "apt-get", "dnf", "pacman", "brew")

@@ -1,4 +1,4 @@
-"""What build/tests/all_reduce might print, for the tests of the scripts that read it."""
+"""Possible output of build/tests/all_reduce, for the tests of the scripts that read it."""
 
 SPEEDS = {"copy": 10.0, "library": 1.0, "ring": 1.25, "halving": 0.5, "tree": 0.8, "shared": 3.0, "shared-other": 2.0}
 

@@ -66,7 +66,7 @@ def document():
 
 
 def bf16_document():
-    """The same in bf16, beside an f32 that takes 2, 1.62 and 1.5 times as long at one thread."""
+    """document() in bf16, beside an f32 that takes 2, 1.62 and 1.5 times as long at one thread."""
     both = {**document(), "precision": "bf16"}
     for measured in both["rounds"]:
         measured["gemm"] += [{"library": "own", "precision": "bf16", "size": 8, "gflops_per_s": 160.0},
@@ -761,7 +761,8 @@ class Script(unittest.TestCase):
 
 
 def cleared_parameters(model):
-    """Those whose gradients a step clears: all but the token embedding's and the matrices of the blocks, which it writes."""
+    """Parameters whose gradients a step clears: all but the token embedding's and the matrices of the blocks, which it
+    writes."""
     C = model["channels"]
     return model["parameters"] - model["vocabulary"] * C - 12 * model["layers"] * C * C
 

@@ -1,4 +1,4 @@
-"""What the tests of scripts/course/sandbox.py share: attempts.cpp, compiled in a sandbox, and ways to start it."""
+"""Base of the tests of scripts/course/sandbox.py: attempts.cpp, compiled in a sandbox, and ways to start it."""
 
 import os
 import pathlib
@@ -69,7 +69,7 @@ class SandboxTest(unittest.TestCase):
         return Sandbox(cls.tree, limits=Limits(**limits), deadline=InHurry(limit_s), **arguments)
 
     def attempt(self, *words, **arguments):
-        """How one attempt ended in a sandbox of its own."""
+        """Runs one attempt in a sandbox of its own and returns how it ended."""
         return self.sandbox(read_only=[self.made], **arguments).run([self.program, *words])
 
     def refused(self, *words):

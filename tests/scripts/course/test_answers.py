@@ -158,7 +158,7 @@ class Key(unittest.TestCase):
         return answers.check_ask(exercise, ask, text, draws, self.programs)
 
     def check_exercise(self, exercise, student, key):
-        """What is wrong with key or grader, in a list."""
+        """Faults of key or grader, in a list."""
         draws = [questions.draw_sizes(exercise, student, "", number) for number in range(questions.DRAWS[exercise.kind])]
         found = []
         for ask in exercise.asks:

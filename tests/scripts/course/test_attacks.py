@@ -61,7 +61,7 @@ def attacks_of(path):
 
 
 def verdict_of(judge, attack):
-    """What an attack gets, and the seconds that it took."""
+    """Verdict on an attack, and the seconds that it took."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:

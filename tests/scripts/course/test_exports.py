@@ -52,7 +52,7 @@ class Csv(unittest.TestCase):
 
 
 class Junit(unittest.TestCase):
-    """What Jenkins's schema allows and requires, junit-10.xsd (the address is in junit_format.py)."""
+    """Attributes that Jenkins's schema allows and requires, junit-10.xsd (the address is in junit_format.py)."""
 
     required = {"testsuites": set(), "testsuite": {"name", "tests", "failures", "errors"}, "testcase": {"name"},
                 "failure": set(), "error": set(), "skipped": set()}
@@ -163,8 +163,8 @@ class PrairieLearn(unittest.TestCase):
 
 
 class Classroom(unittest.TestCase):
-    """What the reporter reads (the address is in classroom_format.py): "status" and "max_score" of a runner, "name", "status"
-    (pass, fail or error), "message" and "score" of its tests; from the variable RUNNER_RESULTS, in base64."""
+    """Fields that the reporter reads (the address is in classroom_format.py): "status" and "max_score" of a runner, "name",
+    "status" (pass, fail or error), "message" and "score" of its tests; from the variable RUNNER_RESULTS, in base64."""
 
     def test_the_reporter_can_add_up_the_points(self):
         text = export("classroom", [grade()])

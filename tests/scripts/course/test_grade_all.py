@@ -199,7 +199,7 @@ class Grade(Folder):
 
 
 class Texts(unittest.TestCase):
-    """What students write, on its way through the grader."""
+    """Texts of students, on their way through the grader."""
 
     def test_no_text_holds_the_grader(self):
         tree = encoded(TREE)

@@ -114,7 +114,7 @@ def ring(rank):
 
 
 def serial_ring(rank):
-    """As many messages between the same ranks, one at a time."""
+    """Sends as many messages between the same ranks, one at a time."""
     for first in range(rank.ranks):
         place = (rank.number - first) % rank.ranks
         if place > 0:
@@ -265,7 +265,7 @@ class Deadlocks(unittest.TestCase):
 
 
 class Forged(unittest.TestCase):
-    """What no MPI sends ends the job with a sentence."""
+    """A message that no MPI sends ends the job with a sentence."""
 
     def ends(self, program, sentence, ranks=1):
         outcome = outcome_of(ranks, program)

@@ -172,7 +172,8 @@ class Pack(unittest.TestCase):
         return unittest.mock.patch.dict(os.environ, CXX=str(script))
 
     def first_grade(self):
-        """What a starter repository says when it is built for the first time, and which of the course's files are compiled then."""
+        """Output of a starter repository that is built for the first time, and the files of the course that are compiled
+        then."""
         (self.folder / "compiled.txt").write_text("")
         shutil.rmtree(self.starter / "build", ignore_errors=True)
         output = run_course(self.starter, "grade")[1]
@@ -332,14 +333,14 @@ def anchors_of(text):
 
 
 def typed(text):
-    """What a page shows as code: spans and lines, without what comments hold."""
+    """Code of a page: spans and lines, without the content of comments."""
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    +(\S.*)", text, re.MULTILINE), *"\n".join(blocks).split("\n")]
 
 
 def dead_ends(root):
-    """What the pages of a repository name that it does not hold: links, scripts, targets of make, programs, commands."""
+    """Names in the pages of a repository that it does not hold: links, scripts, targets of make, programs, commands."""
     rules = [re.escape(rule).replace("%", r"\w+") for rule in re.findall(r"^([\w%-]+):", (root / "Makefile").read_text(), re.MULTILINE)]
     found = [("Makefile", script) for script in re.findall(r"scripts/[\w./-]+", (root / "Makefile").read_text()) if not (root / script).exists()]
     for page in sorted(root.rglob("*.md")):

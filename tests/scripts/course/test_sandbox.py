@@ -20,7 +20,7 @@ from sandbox import Sandbox
 
 @unittest.skipIf(WORKS is not True, f"no sandbox here: {WORKS}")
 class Escapes(SandboxTest):
-    """What a command may not do, and what it may not see."""
+    """Acts that a command may not do, and files that it may not see."""
 
     def test_daemon_ends_with_its_command(self):
         done = self.attempt("daemon", str(self.files))

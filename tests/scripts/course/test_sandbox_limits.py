@@ -35,7 +35,7 @@ class Page(unittest.TestCase):
 
 @unittest.skipIf(WORKS is not True, f"no sandbox here: {WORKS}")
 class Limited(SandboxTest):
-    """What a command may use."""
+    """Resources that a command may use."""
 
     def test_a_command_ends_with_its_status_and_output(self):
         box = self.sandbox()

@@ -62,7 +62,7 @@ class Folder(unittest.TestCase):
 
 
 class Read(Folder):
-    """What is found in a submission; in this process."""
+    """Files found in a submission; in this process."""
 
     def read(self, name):
         answer = archives.read(str(self.handed_in / name), WANTED)

@@ -71,13 +71,13 @@ class Pictures(unittest.TestCase):
         return status, out.getvalue().splitlines(), err.getvalue()
 
     def lines(self, name, text):
-        """What it prints of a text that it can draw."""
+        """Output for a text that it can draw."""
         status, lines, complaints = self.run_script(name, text)
         self.assertEqual((status, complaints), (0, ""))
         return lines
 
     def titles(self):
-        """Those of the boxes."""
+        """Titles of the boxes."""
         return [e.text for e in self.root.iter(f"{SVG}title")][1:]
 
     def words(self):

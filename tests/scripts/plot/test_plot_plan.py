@@ -24,7 +24,7 @@ def layout(text, memory, time, host_bytes=0):
 
 
 def report(*layouts, memory=80 * GB):
-    """What lesson 17 writes of the question layout, as far as it is drawn."""
+    """Report of lesson 17 on the question layout, as far as it is drawn."""
     return {"model": {"name": "small"}, "machine": "core", "machine_memory": memory, "layouts": list(layouts),
             "options": {"gpus": 16, "precision": "bf16", "system": "megatron"}}
 
@@ -123,7 +123,7 @@ class Bars(PlotPlan):
         self.assertTrue({"a new term", "a new part", "one step, ms"} <= set(self.words()))
 
     def test_no_two_terms_of_one_program_have_the_same_colour(self):
-        """Those of the lessons have theirs from the other pictures."""
+        """Terms of the lessons have their colours from the other pictures."""
         terms = [colour for name, colour in plot_plan.TERMS.items() if name not in plot_plan.COLOURS or name == "activations"]
         for colours in (terms, list(plot_plan.PARTS.values())):
             self.assertEqual(len(set(colours)), len(colours))

@@ -93,7 +93,7 @@ class Browser:
         return answer["result"].get("value")
 
     def is_true(self, expression):
-        """Whether an expression is true; not while the page that would answer makes way for the next one."""
+        """True if an expression is true; not while the page that would answer makes way for the next one."""
         try:
             return self.value(expression)
         except RuntimeError as error:

@@ -239,7 +239,7 @@ class Programs(OfSmallTree):
                          ({2, 4}, {2: ["b"], 4: ["c"]}))
 
     def test_changes_are_those_of_diff_sh(self):
-        """Of every lesson that builds on another the same lines are new and gone."""
+        """The same lines are new and gone for every lesson that builds on another."""
         tree = Tree(REPOSITORY)
         programs = {lesson.number: lesson for lesson in lessons.read_lessons(tree)}
         for lesson in programs.values():

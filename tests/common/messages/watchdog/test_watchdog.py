@@ -93,7 +93,7 @@ class Job:
 
 
 def processes(folder):
-    """Those whose command begins with a program in this folder."""
+    """Processes whose command begins with a program in this folder."""
     found = subprocess.run(["pgrep", "-f", f"^{folder}/"], capture_output=True, text=True).stdout
     return [int(process) for process in found.split()]
 
