@@ -1,5 +1,4 @@
-"""Time limits of commands: seconds of an idle machine, more where others keep it busy, and no more where they do so
-themselves."""
+"""Time limits of commands: seconds of an idle machine, more while others keep it busy, but not these commands."""
 
 import os
 import threading

@@ -1,5 +1,4 @@
-"""Folders in which scripts/course/exercise.py builds and tests: one copy of the repository and one build folder, kept
-between runs."""
+"""Folders of scripts/course/exercise.py: one copy of the repository and one build folder, kept between runs."""
 
 import collections
 import json

@@ -1,7 +1,6 @@
 """Results of the functions that tests/mutants breaks: the tensors in which a record can part first if one of them is wrong, by
-exercise, or by the name of a broken lesson. Each is a pattern of a sentence of compare_records, as
-"step 0, forward: h.0.attn.heads". A wrong number is located if its sentence begins so: the function makes the tensor, or is the
-last before it whose result is noted.
+exercise, or by the name of a broken lesson. Each is a pattern of a sentence of compare_records, "step 0, forward: h.0.attn.heads".
+A wrong number is located if its sentence begins so: the function makes the tensor, or is the last before it that notes its result.
 """
 
 ROWS = r"step \d+, forward: "

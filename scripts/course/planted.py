@@ -150,8 +150,7 @@ def failed(report, names):
 
 
 def first_wrong_number(bench, exhibit, program):
-    """The first difference that compare_records finds between the records of the right run and the wrong one; empty if one
-    has none."""
+    """First difference of the records of the right and the wrong run, by compare_records; empty if one has none."""
     records = [bench.work / f"{name}.h5" for name in ("right", "wrong")]
     for which, record in zip((bench.path(exhibit.lesson), program), records):
         record.unlink(missing_ok=True)

@@ -28,8 +28,7 @@ def run_doxygen(root, out, header, footer):
 
 
 def mend(page):
-    """Removes links to a list of nested classes that is not there: Doxygen 1.9 refers to one even if all of them are
-    private."""
+    """Removes links to a missing list: Doxygen 1.9 refers to the nested classes of a class even if all are private."""
     text = page.read_text(encoding="utf-8")
     if '"#nested-classes"' in text and 'id="nested-classes"' not in text:
         page.write_text(re.sub(r'<a href="#nested-classes">.*?</a>(?: &#124;)?\n?', "", text), encoding="utf-8")

@@ -150,9 +150,8 @@ class FlightRecorder {
   std::int64_t mpi_calls_begun_ = 0;
   std::map<int, MessageCount> mpi_counts_;  // by rank: messages without a transport
   bool counts_mpi_messages_ = true;
-  std::map<std::thread::id, Clock::time_point>
-      moved_;                       // time at which each thread last began or ended an operation
-  Clock::time_point not_before_{};  // times before this do not count
+  std::map<std::thread::id, Clock::time_point> moved_;  // latest begin or end of an operation of each thread
+  Clock::time_point not_before_{};                      // times before this do not count
   bool finished_ = false;
 };
 

@@ -299,8 +299,7 @@ class Bytes(Offload, zero_case.Lesson):
                 self.assert_bytes(ranks, what, tier, **options)
 
     def test_figures_of_that(self):
-        """Figures of the header: 16 P / N below the device; over its links 8 and 4 P / N, over those of the disk 24 and 16 P
-        / N."""
+        """The header's figures: 16 P / N below the device; over its links 8 and 4 P / N, over the disk's 24 and 16 P / N."""
         host, disk = Offloaded(2), Offloaded(2, tier="disk")
         for part, bytes_ in (("parameters", 4), ("gradients", 4), ("optimizer", 8)):
             self.assertEqual(host.memory["host", part], bytes_ * P // 2)

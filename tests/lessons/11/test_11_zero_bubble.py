@@ -125,8 +125,7 @@ class Bytes(Staged, zero_case.Lesson):
         return p * kept + recompute * (block - stream)
 
     def of_parameters(self, p, rank):
-        """Parameters of a rank of nano: its blocks, the embedding and the final norm; the last rank has a copy of the token
-        embedding."""
+        """A rank's part of nano: its blocks, the embedding and the final norm; the last rank has a copy of the embedding."""
         return L // p * OF_A_BLOCK + (rank == 0) * (V + T) * C + (rank == p - 1) * (2 * C + (p > 1) * V * C)
 
     def test_of_a_rank_are_those_of_its_stage(self):

@@ -761,8 +761,7 @@ class Script(unittest.TestCase):
 
 
 def cleared_parameters(model):
-    """Parameters whose gradients a step clears: all but the token embedding's and the matrices of the blocks, which it
-    writes."""
+    """Parameters whose gradients a step clears; it writes those of the token embedding and of the blocks' matrices."""
     C = model["channels"]
     return model["parameters"] - model["vocabulary"] * C - 12 * model["layers"] * C * C
 

@@ -172,8 +172,7 @@ class Pack(unittest.TestCase):
         return unittest.mock.patch.dict(os.environ, CXX=str(script))
 
     def first_grade(self):
-        """Output of a starter repository that is built for the first time, and the files of the course that are compiled
-        then."""
+        """Output of the first build of a starter repository, and the files of the course that it compiles."""
         (self.folder / "compiled.txt").write_text("")
         shutil.rmtree(self.starter / "build", ignore_errors=True)
         output = run_course(self.starter, "grade")[1]
