@@ -11,8 +11,8 @@
 
 namespace rankwise {
 
-/// Which keys a query attends to. With every mask these are the
-/// first keys of the sequence, so one number describes them.
+/// The keys that a query attends to. With every mask these are the first keys of the sequence, so one number
+/// describes them.
 struct Mask {
   /// The three masks.
   enum class Kind : std::uint8_t {
@@ -20,7 +20,7 @@ struct Mask {
     prefix,  ///< as causal, and every query sees the first `prefix` tokens (prefix LM)
     full,    ///< every query sees every key (BERT)
   };
-  Kind kind = Kind::causal;  ///< which of the three
+  Kind kind = Kind::causal;  ///< one of the three
   std::int64_t prefix = 0;   ///< number of tokens that every query sees; only for Kind::prefix
 
   /// Number of keys, counted from the first, that the token at @p query sees in a sequence of @p T tokens.
@@ -39,7 +39,7 @@ struct Mask {
   static Mask parse(const std::string& text);
 };
 
-/// Which model the sizes describe.
+/// Kind of model that the sizes describe.
 enum class Architecture : std::uint8_t {
   gpt2,  ///< a decoder: predicts the next token (Radford et al. 2019)
   bert,  ///< an encoder: predicts masked tokens, and whether a sentence follows another (Devlin et al. 2018)
@@ -73,7 +73,7 @@ struct ModelConfig {
   std::int64_t channels = 0;    ///< C
   std::int64_t context = 0;     ///< longest sequence: the number of position embeddings
   std::int64_t vocabulary = 0;  ///< V
-  Mask mask{};                  ///< which keys a query attends to
+  Mask mask{};                  ///< keys that a query attends to
   /// Patterns of the tensors that training leaves as they are (fine-tuning), such as "h.[0-3].*" (fnmatch).
   std::vector<std::string> frozen = {};
   Architecture architecture = Architecture::gpt2;  ///< arrangement of the layers

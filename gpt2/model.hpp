@@ -25,7 +25,7 @@ namespace rankwise {
 struct MicroBatch {
   Tensor inputs;                                   ///< (R) i32 tokens
   Tensor targets;                                  ///< (R) i32 tokens, -1 where nothing is counted
-  Rows rows{};                                     ///< which sequences and tokens of the global batch these are
+  Rows rows{};                                     ///< its sequences and tokens in the global batch
   std::int64_t step = 0;                           ///< optimizer step; keys the dropout masks
   bool training = true;                            ///< true if dropout applies
   std::int64_t valid_tokens = 0;                   ///< number of targets that are counted
@@ -46,7 +46,7 @@ MicroBatch sequence_of(const MicroBatch& batch, std::int64_t b);
 /// is computed here.
 /// @param activations  holds the tensors for it, of batch.B T rows.
 /// @param batch        from the loader.
-/// @param sequences    which sequences of the global batch these are.
+/// @param sequences    its sequences in the global batch.
 /// @param step         optimizer step.
 MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
                  std::int64_t step);
@@ -229,12 +229,12 @@ class Head {
 /// where they are stored.
 struct Model {
   /// @param context  settings that the building blocks share; the kernels outlive the model.
-  /// @param units    which units' branches the model has; all by default.
+  /// @param units    units whose branches the model has; all by default.
   explicit Model(const ModelContext& context, Range units = {0, -1});
 
   ModelContext context;          ///< settings that the building blocks share
   Embedding embedding;           ///< unit 0
-  std::vector<Branch> branches;  ///< those of units 1 .. 2 L that are in the run
+  std::vector<Branch> branches;  ///< branches of units 1 .. 2 L that are in the run
   Head head;                     ///< unit 2 L + 1
 };
 

@@ -65,10 +65,11 @@ struct Slab {
 class ParameterTable {
  public:
   /// @param config  the model.
-  /// @param part    which shard of every tensor that tensor parallelism divides.
-  /// @param units   which units, from the embedding (0) and the 2 L branches to the head (2 L + 1); all by default.
+  /// @param part    this rank's shard of every tensor that tensor parallelism divides.
+  /// @param units   units of the table, from the embedding (0) and the 2 L branches to the head (2 L + 1); all by
+  ///                default.
   /// @param replicated   tensors of at most this number of elements are replicated.
-  /// @param experts      which experts of every block that has some; all by default.
+  /// @param experts      experts of every block that has some; all by default.
   /// @throws Error  when the heads cannot be divided equally.
   explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1},
                           std::int64_t replicated = 0, Range experts = {0, -1});
@@ -138,7 +139,7 @@ struct BranchTensors {
   Tensor out_weight;                        ///< (C or 4 C, C) c_proj
   Tensor out_bias;                          ///< (C)
   Tensor router = {};                       ///< (C, E)
-  std::vector<ExpertTensors> experts = {};  ///< those that are stored here
+  std::vector<ExpertTensors> experts = {};  ///< experts that are stored here
   bool unwritten = false;                   ///< gradients of which in_weight and out_weight hold nothing yet
 };
 

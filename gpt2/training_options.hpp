@@ -93,7 +93,7 @@ struct TrainingOptions {
   PairLoaderOptions pair_options() const;
   /// The shape of a micro-batch.
   /// @param share  as for batch().
-  /// @param part   which tensor-parallel shard is computed.
+  /// @param part   tensor-parallel shard that is computed.
   ActivationShape activation_shape(std::int64_t share, Part part = {}) const;
 };
 

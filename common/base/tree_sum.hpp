@@ -99,7 +99,7 @@ inline std::vector<Range> aligned_runs(Range leaves)
 }
 
 /// The tree of tree_sum() over aligned runs that have been summed already. The result is in value 0.
-/// @param runs     which leaves each value is the sum of: runs that follow each other, from leaf 0 to the last one.
+/// @param runs     leaves that each value sums: runs that follow each other, from leaf 0 to the last one.
 /// @param combine  combine(i, j) replaces value i by its combination with value j.
 template <class Combine>
 void tree_over_runs(std::span<const Range> runs, Combine&& combine)

@@ -256,7 +256,7 @@ void all_to_all_v(const Tensor& sent, std::span<const std::int64_t> sent_counts,
 std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers, Group& group, SourceLocation where)
 {
   const int N = group.ranks();
-  std::vector<std::int64_t> both(numbers.begin(), numbers.end());  // those sent, then those received
+  std::vector<std::int64_t> both(numbers.begin(), numbers.end());  // sent numbers, then received ones
   both.resize(2 * static_cast<std::size_t>(N));
   group.with_host_values(Tensor(std::span(both), {2 * N}), [&](const Tensor& values) {
     all_to_all(values.slice({0, N}), values.slice({N, N}), group, where);

@@ -32,7 +32,7 @@ Blocks blocks_of(std::span<const std::int64_t> counts);
 ///
 /// @param sent      elements of any type.
 /// @param to        (N) blocks of @p sent by receiver; empty blocks are not sent.
-/// @param received  of the same type; does not overlap @p sent.
+/// @param received  elements of the same type; does not overlap @p sent.
 /// @param from      (N) blocks of @p received by sender: as large as that sender's block for this rank.
 /// @param group     the N >= 1 ranks that take part; all of them make this call.
 /// @cost     N-1 messages per rank; every element but those of its own block is sent once. No scratch. For blocks of

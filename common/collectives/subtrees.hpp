@@ -41,7 +41,7 @@ class DealtLeaves {
 ///
 /// @param sum     (n) of any type that can be added, the same n on all ranks. On return only shard r of the first
 ///                subtree is valid.
-/// @param leaves  which of them each rank has summed.
+/// @param leaves  leaves that each rank has summed.
 /// @param group   the N >= 1 ranks that take part; all of them make this call.
 /// @cost     a rank with k subtrees sends k n (N-1)/N elements in k (N-1) messages; scratch of n/N elements for each
 ///           subtree of all ranks.

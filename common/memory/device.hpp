@@ -126,7 +126,7 @@ std::unique_ptr<Device> make_device(DeviceKind kind);
 
 /// A device for a rehearsal: its memory takes none of the system's until it is written to and reads as zeros, and its
 /// streams move whole numbers only.
-/// @param kind  that it gives as its own.
+/// @param kind  kind that it reports.
 std::unique_ptr<Device> make_rehearsed_device(DeviceKind kind);
 
 /// A device and the ledger that counts the memory allocated on it.

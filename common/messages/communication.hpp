@@ -70,7 +70,7 @@ class Communication {
   /// @param fallback  algorithm to use unless the user requested one.
   GroupSetup setup(Algorithm fallback);
 
-  /// Which library carries messages and why, in a sentence; empty where there was no choice.
+  /// The library that carries messages and the reason, in a sentence; empty if there was no choice.
   const std::string& carrier() const { return carrier_.text; }
 
   /// Bytes and messages sent so far.

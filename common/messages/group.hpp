@@ -67,7 +67,7 @@ class Group {
   Algorithm algorithm() const { return setup_.algorithm; }
   /// Number of terms of each PartialSum that its ranks add, in the order of a tree; 0: in any order.
   std::int64_t leaves() const { return setup_.leaves; }
-  /// Which ranks share a node.
+  /// Nodes of its ranks.
   const Topology& topology() const { return topology_; }
   /// Sends and receives.
   Transport& transport() { return *layers_.back(); }

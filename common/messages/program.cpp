@@ -85,7 +85,7 @@ int end_job(const Session& session, Watchdog& watchdog, int status)
   return std::max(status, static_cast<int>(exit_failure));
 }
 
-/// Why the rank cannot run, according to these checks; empty if it can.
+/// Reason why the rank cannot run, according to these checks; empty if it can.
 std::optional<Stop> refusal(const std::function<void()>& checks)
 {
   const Phase phase("is checking its options and files");

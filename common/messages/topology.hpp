@@ -8,7 +8,7 @@
 #include "common/messages/algorithm.hpp"
 
 /// @file
-/// Which ranks share a node. Cost formulas and groups both use topology_of_job(), so they always agree.
+/// Nodes of the ranks. Cost formulas and groups both use topology_of_job(), so they always agree.
 
 namespace rankwise {
 

@@ -35,7 +35,7 @@ std::string_view without_comment(std::string_view line)
 
 /// A value in quotes, which a comment may follow.
 /// @param line  text that begins with the quote.
-/// @param name  of the option, and where it is set.
+/// @param name  name of the option, and the place where it is set.
 std::string quoted_value(std::string_view line, const std::string& name)
 {
   const char quote = line.front();

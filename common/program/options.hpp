@@ -84,7 +84,7 @@ class OptionTable {
   bool is_set(const std::string& name) const;
 
   /// Refuses options that the user set to another value than the default although they do nothing in this run.
-  /// @param effects  of options of this program and of others.
+  /// @param effects  effects of options of this program and of others.
   /// @throws UserError  for the first of them.
   void check_effects(const std::vector<Effect>& effects) const;
 

@@ -16,7 +16,7 @@ namespace {
 // Spans nest within a thread, so each thread has its own innermost span.
 thread_local TimeLedger::Span* innermost = nullptr;
 thread_local std::string failed;
-// When this thread's latest span or piece began or ended.
+// Time at which this thread's latest span or piece began or ended.
 thread_local EventTime latest;
 TimeLedger::Span* const* const innermost_of_first_thread =
     &innermost;  // static objects are initialised by the first thread

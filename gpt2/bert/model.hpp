@@ -34,7 +34,7 @@ struct PairMicroBatch : MicroBatch {
 
 /// Copies a batch of the loader to the device.
 /// @param activations  holds the tensors for it.
-/// @param sequences    which sequences of the global batch these are.
+/// @param sequences    its sequences in the global batch.
 /// @param step         optimizer step.
 PairMicroBatch place(const BertActivations& activations, Stream& stream, const PairBatch& batch, Range sequences,
                      std::int64_t step);

@@ -97,7 +97,7 @@ CheckpointInfo check_checkpoint(const std::string& path, const std::string& aske
 /// Reads a shard from a checkpoint, in blocks of about 1 MiB. Padding becomes zero.
 /// @param path    a file that check_checkpoint() accepted.
 /// @param stream  copies blocks to the device.
-/// @param shard   which elements of the file's model to read, and where to.
+/// @param shard   elements of the file's model to read, and their destination.
 /// @failure  Error.
 void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard);
 

@@ -5,8 +5,8 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// Which keys a query sees, for all kernels of attention, and access to one head's queries, keys and values, for the
-/// reference kernels; on the host and on a GPU.
+/// The keys that a query sees, for all kernels of attention, and access to one head's queries, keys and values, for
+/// the reference kernels; on the host and on a GPU.
 
 namespace rankwise {
 
@@ -66,7 +66,7 @@ struct HeadView {
   /// Queries of one run of tokens, keys and values of another.
   /// @param qkv   (B queries, 3 D heads) of the first run; only its queries are used.
   /// @param kv    (B keys, 2 D heads): k, v, each head by head.
-  /// @param runs  which tokens these are.
+  /// @param runs  tokens of the queries and of the keys.
   constexpr HeadView(T* qkv, T* kv, const AttentionShape& shape, const AttentionRuns& runs, std::int64_t b,
                      std::int64_t h)
       : section(shape.heads.count * shape.D),

@@ -46,7 +46,7 @@ struct Dropout {
   std::uint32_t seed = 0;  ///< seed of the run
   std::int64_t step = 0;   ///< optimizer step
   std::int64_t layer = 0;  ///< unit of the parameter table
-  Purpose purpose{};       ///< which of the layer's dropouts
+  Purpose purpose{};       ///< one of the layer's dropouts
   Rows rows{};             ///< rows that the mask is for
 
   /// True if anything is dropped.
@@ -59,7 +59,7 @@ struct AttentionShape {
   std::int64_t T = 0;  ///< tokens per sequence
   Range heads{};       ///< heads of this tensor-parallel shard, of all H
   std::int64_t D = 0;  ///< channels per head
-  Mask mask{};         ///< which keys a query sees
+  Mask mask{};         ///< keys that a query sees
   Tensor lengths{};    ///< (B) i32: tokens of each sequence before its padding, at least 1; empty: all T
 };
 

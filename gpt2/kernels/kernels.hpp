@@ -67,7 +67,7 @@ class KernelFamily {
   /// @param x        (R, C); may be y.
   /// @param y        (R, C).
   /// @param wpe      (context, C).
-  /// @param rows     which rows these are.
+  /// @param rows     sequences and tokens of the rows.
   /// @param dropout  mask of the embedding's dropout.
   virtual void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
                                 const Dropout& dropout) const = 0;

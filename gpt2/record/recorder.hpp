@@ -27,7 +27,7 @@ enum class Layer : std::int64_t {
   logits,  ///< logits of the head
 };
 
-/// Which columns of whole rows a tensor has.
+/// The columns of whole rows that a tensor has.
 struct RecordedColumns {
   Part part{};                ///< this shard of each section
   std::int64_t sections = 1;  ///< runs of columns that are divided separately: 3 for q, k and v
@@ -63,7 +63,8 @@ class Recorder {
   void rows(StepPhase phase, std::int64_t unit, Layer layer, const Tensor& values, const Rows& rows,
             const RecordedColumns& columns);
   /// Notes the gradient of a tensor from the sequences of a micro-batch.
-  /// @param number  which tensor of the unit, in the order of the table; -1: the token embedding's, from the head.
+  /// @param number  number of the tensor in the unit, in the order of the table; -1: the token embedding's, from
+  ///                the head.
   /// @param part    tensor-parallel shard of the unit.
   void gradient(std::int64_t unit, int number, const Tensor& values, const Rows& rows, Part part);
   /// Notes a shard of all gradients, parameters or moments.

@@ -34,7 +34,7 @@ struct Costs {
 /// Device memory of a rank without sharding and without message buffers: model state of all layers, and
 /// activations.
 /// @param shape      shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
-/// @param sequences  those of the global batch that the rank computes in a step.
+/// @param sequences  sequences of the global batch that the rank computes in a step.
 CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, Range sequences);
 
 /// Bytes of a rank's message buffers: scratch for collectives of all ranks, @p calls and the sum of losses, and

@@ -110,7 +110,7 @@ class RehearsedClock final : public VirtualClock {
 /// A transport that sends nothing: it writes transfers to a script.
 class RehearsedTransport final : public Transport {
  public:
-  /// @param ranks_in_job  of the group, in order.
+  /// @param ranks_in_job  ranks of the group, in order.
   /// @param rank          this one, numbered as in the group.
   /// @param stream        outlives this, as does @p script.
   RehearsedTransport(std::string group, std::vector<int> ranks_in_job, int rank, Stream& stream,
@@ -134,7 +134,7 @@ class RehearsedTransport final : public Transport {
 
 /// The times of the last step on the virtual clocks of all ranks, as a run would have them: every lane and every message
 /// keep to the rules of VirtualClock and LinkTransport.
-/// @param scripts  of ranks 0 to N - 1.
+/// @param scripts  scripts of ranks 0 to N - 1.
 /// @throws Error   if ranks wait for each other forever.
 std::vector<VirtualStep> replay(const std::vector<StepScript>& scripts, const LinkOptions& links);
 

@@ -6,7 +6,7 @@
 #include "common/messages/watchdog/flight_record.hpp"
 
 /// @file
-/// Which rank waits for which, according to the flight records of all ranks, and its description in words.
+/// Waits of ranks for each other, according to the flight records of all ranks, and their description in words.
 
 namespace rankwise {
 

@@ -41,7 +41,7 @@ AttentionHeads<T> outputs(const Tensor& y, const AttentionShape& shape)
 /// Sizes, mask and dropout that all kernels of attention need.
 struct AttentionLayer {
   /// @param shape_of_keys  T is the number of keys of a sequence.
-  /// @param query_tokens   which of the tokens have a query.
+  /// @param query_tokens   tokens that have a query.
   /// @param dropout        dropout of the weights.
   AttentionLayer(const AttentionShape& shape_of_keys, Range query_tokens, const Dropout& dropout)
       : shape(shape_of_keys),
@@ -59,7 +59,7 @@ struct AttentionLayer {
   AttentionShape shape;         ///< T is the number of keys of a sequence
   std::int64_t first_query;     ///< token of the first query: 0, or the number of cached tokens
   std::int64_t queries;         ///< tokens of a sequence that have a query
-  VisibleKeys visible_keys;     ///< which keys a query sees
+  VisibleKeys visible_keys;     ///< keys that a query sees
   DropoutMask mask;             ///< dropout mask of the weights
   bool dropping;                ///< true if any weight is dropped
   float kept;                   ///< dropout factor of a weight that is not dropped

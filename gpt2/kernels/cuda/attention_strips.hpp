@@ -240,7 +240,7 @@ struct KeptWeights {
   }
 };
 
-/// Which of the weights of one query for four neighbouring keys, from @p key, are kept: one bit each.
+/// Mask of the kept weights of one query for four neighbouring keys, from @p key: one bit each.
 __device__ inline unsigned kept_of_four(const AttentionLayer& layer, const AttentionPlace& place, int query,
                                         int key)
 {

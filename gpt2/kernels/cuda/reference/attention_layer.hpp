@@ -107,8 +107,8 @@ struct CudaReferenceLayer {
   }
 
   AttentionShape shape;      ///< sizes of the layer
-  AttentionRuns runs;        ///< which tokens the queries and the keys are
-  VisibleKeys visible_keys;  ///< which keys a query sees
+  AttentionRuns runs;        ///< tokens of the queries and of the keys
+  VisibleKeys visible_keys;  ///< keys that a query sees
   DropoutMask mask;          ///< mask of the attention weights
   bool dropped;              ///< true if there is dropout
   float scale;               ///< factor of the scores, 1 / sqrt(D)
