@@ -51,7 +51,7 @@ class TokenFileWriter {
   void append(TextSplit split, std::span<const Token> tokens);
   /// Closes the file, reads its tokens again, seals and renames it (commit_sealed()); an existing file is replaced.
   /// The writer cannot be used afterwards.
-  /// @failure  Error, also when the file does not hold what was appended.
+  /// @failure  Error, also when the file does not hold the appended tokens.
   void finish();
 
  private:

@@ -55,7 +55,7 @@ void report_step(Report& report, std::int64_t step, const StepReport& measured);
 /// Prints a validation loss between two rows.
 void report_validation(Report& report, const Validation& measured, Architecture architecture);
 
-/// Enters what a run has measured so far in the document: losses, norms, validation, digest.
+/// Enters the measurements of a run so far in the document: losses, norms, validation, digest.
 void enter_record(Report& report, const RunRecord& record);
 
 /// Block "loss": first and last loss beside ln V (with BERT ln V + ln 2) and the floor of the data, validation loss with its perplexity and

@@ -10,9 +10,9 @@
 /// exp, tanh, log, cos and integer powers with the same bits everywhere: on each processor and GPU, with each compiler and C
 /// library, at each level of optimisation. Those of the C library differ there in the last bit.
 ///
-/// They consist of +, -, * and / in f64, each rounded once as IEEE 754 says, of comparisons, and of operations on the bits.
-/// They have no branches and no tables, so that a compiler vectorises loops that call them; all are constexpr, which is also
-/// what makes nvcc compile them for a GPU.
+/// They consist of +, -, * and / in f64, each rounded once as IEEE 754 says, of comparisons, and of operations on
+/// the bits. They have no branches and no tables, so that a compiler vectorises loops that call them; all are
+/// constexpr, which also makes nvcc compile them for a GPU.
 ///
 /// Functions of f32 are computed in f64, with a relative error below 2^-51, and rounded once at the end. For each
 /// of the 2^32 arguments the result is the correctly rounded one (tests/common/base/portable_math_all.cpp). A
@@ -126,9 +126,9 @@ struct Scaled {
 
 /// e^x for |x| <= 746. The fraction is in [0.7, 1.42] and wrong by at most 0.85 ulp.
 ///
-/// With n the integer nearest to x / ln 2 and r = x - n ln 2, |r| <= ln 2 / 2: e^x = 2^n e^r. The upper part of n ln 2 is
-/// subtracted first, and exactly. e^r = 1 + r + r^2 P(r), where P has an error of 2^-57.4 relative to e^r; what is lost in
-/// rounding r and 1 + r is added to the small term.
+/// With n the integer nearest to x / ln 2 and r = x - n ln 2, |r| <= ln 2 / 2: e^x = 2^n e^r. The upper part of n
+/// ln 2 is subtracted first, and exactly. e^r = 1 + r + r^2 P(r), where P has an error of 2^-57.4 relative to e^r;
+/// the rounding errors of r and 1 + r are added to the small term.
 constexpr Scaled scaled_exp(double x)
 {
   constexpr double log2_e = 0x1.71547652b82fep+0;
@@ -170,9 +170,9 @@ constexpr double tanh_of(double x)
 
 /// log(2^-shift x) for a normal number x > 0, as a sum that is wrong by at most 0.6 ulp.
 ///
-/// x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)]. With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + s z R(z), z = s^2,
-/// which is f - (f^2/2 - s (f^2/2 + z R(z))): f is exact, and what is subtracted is small. R has an error of 2^-59.5 relative
-/// to the logarithm. What is lost in rounding k ln 2 + f is added to the small term.
+/// x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)]. With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + s z
+/// R(z), z = s^2, which is f - (f^2/2 - s (f^2/2 + z R(z))): f is exact, and the subtrahend is small. R has an
+/// error of 2^-59.5 relative to the logarithm. The rounding error of k ln 2 + f is added to the small term.
 constexpr Sum log_of_normal(double x, double shift)
 {
   constexpr int exponent_of_one = 1023;

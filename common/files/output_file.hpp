@@ -102,7 +102,7 @@ class AppendedFile {
   /// @failure  Error, for instance for a full disk, or a pipe whose reader has gone or does not come within a minute.
   void add(std::string_view content);
   /// Closes a stream to which was added.
-  /// @failure  Error, if what was written is lost.
+  /// @failure  Error, if written bytes are lost.
   void close();
 
  private:

@@ -15,8 +15,9 @@ struct MemoryLimit {
   bool shared = true;      ///< true if the processes of the machine share them
 };
 
-/// The limit that leaves least to each of @p ranks processes of this machine, with the bytes of one of them. It is as it was when
-/// this process first asked, before a run took memory itself, less up to 64 MiB for what no ledger counts.
+/// The limit that leaves least to each of @p ranks processes of this machine, with the bytes of one of them: as it
+/// was when this process first asked, before a run took memory itself, less up to 64 MiB for memory outside the
+/// ledgers.
 /// @source  MemAvailable of /proc/meminfo; the control groups of this process, version 1 and 2, without the pages of files,
 ///          which the system takes back; RLIMIT_AS and RLIMIT_DATA. scripts/host_memory.py looks at the same.
 MemoryLimit memory_for_each(int ranks);

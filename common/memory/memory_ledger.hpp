@@ -105,7 +105,7 @@ class MemoryLedger {
   /// Capacity of the device tier; 0 for no limit.
   std::int64_t limit_bytes() const { return limit_bytes_; }
 
-  /// Starts recording the device tier as events, for a trace. The first event is what is allocated now.
+  /// Starts recording the device tier as events, for a trace. The first event is the memory allocated now.
   void record();
   /// Events recorded so far, in order of time: one for each allocation and release on the device tier.
   std::vector<MemoryEvent> events() const;

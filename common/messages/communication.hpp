@@ -20,7 +20,7 @@
 #include "common/program/time_ledger.hpp"
 
 /// @file
-/// Communication options, the same in all lessons, and what they configure.
+/// Communication options, the same in all lessons, and the objects that they configure.
 
 namespace rankwise {
 

@@ -99,7 +99,7 @@ std::optional<Stop> refusal(const std::function<void()>& checks)
   }
 }
 
-/// Takes the numbers of standard streams that are closed, so that no file gets them; what is written there is lost, and fails.
+/// Takes the numbers of standard streams that are closed, so that no file gets them; writes to these streams fail.
 void occupy_standard_streams()
 {
   for (int id = 0; id <= STDERR_FILENO; ++id)

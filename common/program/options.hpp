@@ -35,8 +35,8 @@ struct Effect {
 /// The options of one program. Each is bound to a variable, whose initial value is the default.
 ///
 /// Options have the form `--name=value`. `--help` and `--config=FILE` always exist; the command line takes precedence over the
-/// file. A configuration file is UTF-8 and has one `name = value` per line; dashes before a name are skipped. A value is what
-/// follows, without blanks at its ends; or in "..." a string as JSON has it, with escapes; or in '...' what stands there. A
+/// file. A configuration file is UTF-8 and has one `name = value` per line; dashes before a name are skipped. A value is the
+/// rest of the line, without blanks at its ends; or in "..." a string as JSON has it, with escapes; or in '...' a literal. A
 /// comment begins with # at the beginning of a line, after a value in quotes, between blanks, and where the option cannot have
 /// it in its value.
 class OptionTable {

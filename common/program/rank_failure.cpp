@@ -16,7 +16,7 @@
 
 namespace rankwise {
 
-// ---- What ULFM offers -------------------------------------------------------------------------------------------------
+// ---- Calls of ULFM ----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -50,7 +50,7 @@ void revoke(MPI_Comm communicator)
 unsigned agree(unsigned bits)
 {
   int all = static_cast<int>(bits);
-  // The code says whether ranks have died; what the living ones agree on holds in any case.
+  // The returned code says that ranks have died; the living ones agree in any case.
   MPIX_Comm_agree(job_ranks(), &all);
   return static_cast<unsigned>(all);
 }

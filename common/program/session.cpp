@@ -284,7 +284,7 @@ void abort_job(const Failure& failure)
       text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
     std::fflush(stdout);
     draw_text(stderr, (drawn_below_cursor ? std::string(clear_picture) : "") + printable(text));
-    // MPICH's launcher forgets what it has not read yet when a job ends.
+    // MPICH's launcher drops output that it has not read yet when a job ends.
     if (job.ranks > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   // A job of one rank has no other ranks to end.

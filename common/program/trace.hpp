@@ -39,7 +39,7 @@ struct MessageEvent {
 /// Each rank is a process and each kind of work one of its lanes (`pid` = rank, `tid` = kind). Above the lanes the
 /// counter "memory" shows the bytes on its device tier, with a series for each category that is used. An arrow leads
 /// from the span that starts a message to the one that receives it. Times are in microseconds since the earliest event, on
-/// rank 0's clock (AlignedClock); `otherData` has what was measured of each rank's.
+/// rank 0's clock (AlignedClock); `otherData` has the offset and drift of each rank's.
 /// Each event has the time of the virtual clock too, in picoseconds, `ps` and `dur_ps`; viewers ignore these. Open the file in https://ui.perfetto.dev or chrome://tracing, or draw a
 /// step with scripts/plot/plot_memory.py. Rank 0 gathers the events of all ranks and writes them (write_file).
 ///

@@ -84,8 +84,8 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info);
 void write_checkpoint(const std::string& path, Stream& stream, const Shard& shard);
 /// Completes the checkpoint once all shards are written: seals the file, flushes it to disk and gives it its name.
 /// @cost     reads the file twice.
-/// @failure  Error, also when a tensor does not hold what was written; the temporary file is removed, and an
-///           existing checkpoint of that name remains.
+/// @failure  Error, also when a tensor differs from the written one; the temporary file is removed, and an existing
+///           checkpoint of that name remains.
 void commit_checkpoint(const std::string& path);
 
 /// Checks that a checkpoint is undamaged and has every tensor of its model in the right shape; returns its

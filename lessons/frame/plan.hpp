@@ -20,8 +20,8 @@ using CostsOfRank = std::function<Costs(RankOf)>;
 /// Device memory of the rank that needs most, of N ranks.
 CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 
-/// Refuses `--link` and `--flops` with which @p steps would take longer than a virtual clock runs, from what is known
-/// without messages: operations, and bytes sent at the faster of the links.
+/// Refuses `--link` and `--flops` with which @p steps would take longer than a virtual clock runs, by the costs
+/// that need no messages: operations, and bytes sent at the faster of the links.
 /// @throws UserError  if they would.
 void check_virtual_time(const CommunicationOptions& options, std::int64_t steps, std::int64_t flops,
                         const Costs& costs);

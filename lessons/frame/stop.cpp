@@ -58,8 +58,8 @@ extern "C" void note(int signal)
     static_cast<void>(!write(STDERR_FILENO, clear_picture.data(), clear_picture.size()));
 }
 
-/// True if this is what a signal does now. The process may have been started with it ignored, as by a shell for background
-/// commands of a script, or a profiler may handle it.
+/// True if @p handler handles a signal now. The process may have been started with the signal ignored, as by a
+/// shell for background commands of a script, or a profiler may handle it.
 bool is_handled_by(void (*handler)(int), int signal)
 {
   struct sigaction action = {};

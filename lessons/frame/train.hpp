@@ -261,7 +261,7 @@ std::unique_ptr<Copies> copy_shards(L& lesson, Run& run, const HeldShards& held,
 }
 
 /// Trains, validates, saves and reports on the ranks that are alive.
-/// @throws RankFailure  when one of them dies; the survivors have what the others need to go on.
+/// @throws RankFailure  when one of them dies; @p survivors holds the state from which the living ranks continue.
 template <Lesson L>
 int train_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
                    const Session& session, Survivors& survivors)

@@ -9,7 +9,7 @@
 namespace rankwise {
 
 /// The layer that compares the ranks' calls before each collective: name, algorithm, type, count, root; for
-/// all-to-all-v what each rank sends with what its receiver expects.
+/// all-to-all-v the size of each message with the size that its receiver expects.
 ///
 /// @cost  an all-gather of 64 bytes per rank for each collective.
 class ComparingTransport final : public TransportLayer {
@@ -18,7 +18,8 @@ class ComparingTransport final : public TransportLayer {
   /// @param communicator  the same ranks; a duplicate of it carries the comparison.
   ComparingTransport(Transport& inner, const Communicator& communicator);
 
-  /// @throws UserError  on all ranks, if their calls differ: which rank calls what, or sends how much to whom.
+  /// @throws UserError  on all ranks, if their calls differ, with the calls, or the sizes that senders and
+  ///                    receivers give.
   void enter(const Collective& collective) override;
 
  private:

@@ -59,7 +59,7 @@ struct LinkOptions {
 /// Reads `--link=LATENCY,BANDWIDTH`, or `--link=LATENCY,BANDWIDTH,LATENCY,BANDWIDTH,RANKS-PER-NODE` (inside a
 /// node, then between nodes): 5us,10GB/s. Latencies are in s, ms, us or ns; bandwidths in bytes (B/s) or bits
 /// (b/s), with k, M, G, T for powers of 1000 and Ki, Mi, Gi, Ti for powers of 1024.
-/// @throws UserError  for anything else: which field is wrong, and what is expected there.
+/// @throws UserError  for anything else, with the wrong field and its expected form.
 LinkOptions parse_link(const std::string& text);
 
 /// Reads `--flops=RATE`, as 100GFLOP/s: floating-point operations per second, with k, M, G, T, P.

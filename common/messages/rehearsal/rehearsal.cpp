@@ -98,7 +98,8 @@ RehearsedTransport::RehearsedTransport(std::string group, std::vector<int> ranks
 
 namespace {
 
-/// Choices decide what is sent later, and all ranks are taken to make the same ones: what is received is what is sent.
+/// Receives choices, which decide later messages: all ranks are taken to make the same ones, so a rank's own are
+/// copied.
 void receive_choices(std::span<const Transfer> transfers)
 {
   const auto is_choices = [](Transfer::Direction direction) {

@@ -117,7 +117,8 @@ class Watchdog {
   std::thread thread_;  // last member: it uses all others
 };
 
-/// Restarts the watchdog of this job, if it has one, for the ranks that are alive; forgets what is pending with the dead.
+/// Restarts the watchdog of this job, if it has one, for the ranks that are alive; forgets pending messages with
+/// the dead.
 void watch_survivors();
 
 /// Shows what all ranks do, where the job has a watchdog, until it is destroyed; all ranks make and destroy it together.
