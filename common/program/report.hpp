@@ -104,7 +104,7 @@ class Report {
   void print(const std::string& text);
   void write(bool finished);
 
-  /// One claim and whether it holds.
+  /// One claim and its result.
   struct Check {
     std::string name;
     CheckedValue expected, measured;

@@ -136,7 +136,7 @@ __device__ Numbers<n> factors_of(const AttentionLayer& layer, const AttentionPla
   for (float& factor : factors.at) factor = 1;
   if (!layer.dropping) return factors;
   const std::array<double, 4> four = layer.mask.factors(place.b, query, layer.shape.heads.first + place.h, key);
-  const bool behind = key % 4 != 0;  // with n = 2: whether these are the last two of the four
+  const bool behind = key % 4 != 0;  // with n = 2: true for the last two of the four
   for (int j = 0; j < n; ++j)
     factors.at[j] =
         static_cast<float>(behind ? four[static_cast<std::size_t>(j + 4 - n)] : four[static_cast<std::size_t>(j)]);
