@@ -349,10 +349,6 @@ void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
   if (steps > most_steps)
     throw UserError(fmt::format("--epochs={} are {} steps, more than 2^32 - 1.", options.epochs, steps),
                     "Use fewer epochs.");
-  if (options.compare > steps)
-    throw UserError(
-        fmt::format("--compare={} asks for more steps than the {} of this run.", options.compare, steps),
-        fmt::format("Use --compare={} or less, or train longer (--steps or --epochs).", steps));
 }
 
 }  // namespace rankwise

@@ -126,8 +126,8 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
 /// @throws UserError  as check_enough_tokens(), check_enough_pairs() and check_vocabulary() do.
 void check_enough_data(const TrainingOptions& options, const Tokens& tokens);
 
-/// Refuses options that do not fit the data: more steps to compare than the run has, which with --epochs depends on
-/// the data; sampling from a model whose vocabulary has tokens that the data's tokenizer cannot decode.
+/// Refuses options that do not fit the data: more steps than the random numbers' keys can count, which with --epochs
+/// depends on the data; sampling from a model whose vocabulary has tokens that the data's tokenizer cannot decode.
 /// @param options  checked by check_options().
 /// @param tokens   the data of the run, enough for one step.
 /// @throws UserError with the number of steps, or the two vocabularies.

@@ -507,11 +507,6 @@ void check_checkpoints(const TrainingOptions& options, const Tokens& tokens)
         fmt::format("--checkpoint={} exists already, and a new run would replace it.", options.checkpoint),
         "Continue from it with --resume, remove it, or give this run's checkpoint another name.");
   }
-  check_initial(options);
-}
-
-void check_initial(const TrainingOptions& options)
-{
   if (options.initial.empty()) return;
   const FileRequest said = request("--initial=" + options.initial);
   check_same_model(check_checkpoint(options.initial, said.asked), options.config(), said);

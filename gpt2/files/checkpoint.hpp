@@ -109,12 +109,10 @@ void take_initial_sizes(TrainingOptions& options, const OptionTable& table);
 
 /// Checks the files that `--checkpoint`, `--resume` and `--initial` name.
 /// @param options  checked by check_options().
-/// @param tokens   the data of the run.
+/// @param tokens   the data of the run; needed only to resume.
 /// @throws UserError  when a file is missing or damaged, belongs to another model or another run (naming what
 ///                    differs) or to a run without steps left, or would be replaced by a new run; when initial
 ///                    weights are not finite.
 void check_checkpoints(const TrainingOptions& options, const Tokens& tokens);
-/// The part of it that concerns `--initial`.
-void check_initial(const TrainingOptions& options);
 
 }  // namespace rankwise

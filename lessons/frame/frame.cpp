@@ -71,13 +71,14 @@ void check_capacity(const LessonOptions& options, const CategoryBytes& most,
 
 void check_data(const LessonOptions& options, const OptionTable& table)
 {
-  if (options.dry_run && options.data.empty()) return check_initial(options);
-  const Tokens tokens = options.open_data();
-  check_enough_data(options, tokens);
-  if (options.epochs > 0)
-    check_effects(table, options, options.schedule_over(options.sequences_of_epoch(tokens)).steps);
-  if (options.dry_run) return check_initial(options);
-  check_fits_data(options, tokens);
+  Tokens tokens;
+  if (!options.dry_run || !options.data.empty() || options.resume) {
+    tokens = options.open_data();
+    check_enough_data(options, tokens);
+    if (options.epochs > 0)
+      check_effects(table, options, options.schedule_over(options.sequences_of_epoch(tokens)).steps);
+    check_fits_data(options, tokens);
+  }
   check_checkpoints(options, tokens);
 }
 

@@ -36,8 +36,8 @@ void check_output(const LessonOptions& options, const Session& session);
 void check_capacity(const LessonOptions& options, const CategoryBytes& most,
                     const std::function<std::string(std::int64_t)>& suggest);
 
-/// Refuses data and checkpoints that the run cannot use, and options that do nothing in the steps of --epochs. A dry run reads
-/// only --data and --initial, if they are given.
+/// Refuses data and checkpoints that the run cannot use, and options that do nothing in the steps of --epochs. A dry run
+/// without --data plans for data that are not there yet, unless it resumes.
 /// @throws UserError  for the first problem.
 void check_data(const LessonOptions& options, const OptionTable& table);
 

@@ -80,7 +80,7 @@ void check_elastic(const LessonOptions& options, int N)
   if (options.copies < 0 || options.copies >= std::max(N, 2))
     throw UserError(fmt::format("--copies={} is out of range.", options.copies),
                     fmt::format("Each shard has copies on 0 to {} other ranks.", N - 1));
-  if (!options.dry_run && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
+  if (options.ranks == 0 && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
 }
 
 std::vector<Effect> effects_of(const ExpertConfig& experts)
@@ -119,6 +119,7 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
       {"stop-after", o.stop_after <= steps, in_run, no_effect + fewer},
       {"evaluate-every", o.evaluate_every <= steps, in_run, no_effect + fewer},
       {"check-every", o.check_every <= steps, in_run, no_effect + fewer},
+      {"compare", o.compare <= steps, in_run, fewer},
       {"top-k", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."},
       {"top-p", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."}};
   for (const char* option : {"prompt", "prompt-file", "stop", "samples", "temperature", "top-k", "top-p"})

@@ -58,7 +58,7 @@ namespace rankwise {
 ///     report_plan(report, options, N)      free function: prints more of a dry run; with a further argument, a function
 ///                                          that rehearses a step of other options and returns its seconds
 ///     without_files(options)               free function: the options of a run with the same messages and without files
-///     prepare(options, rank)               free function: checks and reserves what a run needs, but no dry run
+///     prepare(options, rank)               free function: checks what these ranks need, and reserves it for a run
 // clang-format off
 template <class L>
 concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& asked, const typename L::Options& options,
@@ -122,7 +122,7 @@ void check_run(typename L::Options& options, const OptionTable& table, const Ses
   take_prompt(options);
   check_data(options, table);
   if constexpr (requires { prepare(options, RankOf{}); })
-    if (!options.dry_run) prepare(options, RankOf(session));
+    if (options.ranks == 0) prepare(options, RankOf(session));
 }
 
 /// The work of each of N ranks in two steps. They are not started: this process plays them one after the other, with the

@@ -100,26 +100,6 @@ TEST_CASE("check_options: a run is compared only where a single device could tra
   CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=-1"));
 }
 
-TEST_CASE("check_fits_data: no more steps than the run has, by steps, epochs or default")
-{
-  Tokens tokens;
-  tokens.train = std::make_shared<MemoryTokens>(std::vector<Token>(321, 1));  // 5 windows of 64
-  TrainingOptions options;
-  options.global_batch = 2;
-  const auto refused = [&](std::int64_t compare, const std::string& says) {
-    options.compare = compare;
-    CHECK_THROWS_WITH(check_fits_data(options, tokens), Contains(says));
-    options.compare = compare - 1;
-    CHECK_NOTHROW(check_fits_data(options, tokens));
-  };
-  refused(101, "the 100 of this run");
-  options.steps = 7;
-  refused(8, "the 7 of this run");
-  options.steps = 0;
-  options.epochs = 3;
-  refused(9, "the 8 of this run");
-}
-
 TEST_CASE(
     "check_fits_data: a sample has only tokens that the tokenizer can write, and begins with one that the model "
     "knows")

@@ -59,6 +59,9 @@ class Refusals(ProgramCase):
         self.assert_refused("--elastic", "--collectives=shared", ranks=2, says=["--elastic", "--collectives=shared"])
         self.assert_refused("--elastic", ranks=2, says=["--elastic", "ulfm" if can_survive() else "ULFM"])
 
+        if not can_survive():
+            self.assert_refused("--elastic", "--dry-run", ranks=2, says=["--elastic is not possible here"])
+
     def test_a_dry_run_plans_the_copies(self):
         plans = [self.report("--dry-run", "--ranks=4", *options)["plan"]["ranks"] for options in ([], ["--elastic", "--copies=2"])]
 

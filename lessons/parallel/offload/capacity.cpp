@@ -43,6 +43,15 @@ namespace {
   throw UserError(fmt::format("--tier=disk:{} cannot be used: {}.", path, why), remedy);
 }
 
+Descriptor open_directory(const std::string& path)
+{
+  Descriptor directory(path, O_RDONLY | O_DIRECTORY);
+  if (!directory.good())
+    refuse(path, errno == ENOTDIR ? "it is not a directory" : system_error(),
+           "Each rank stores a file there. Choose a directory that exists, or create this one (mkdir).");
+  return directory;
+}
+
 void lock_or_refuse(const Descriptor& directory, const std::string& path)
 {
   int code = 0;
@@ -95,10 +104,7 @@ void check_writable(const std::string& path, int rank)
 
 Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int rank, RankOf here)
 {
-  Descriptor directory(path, O_RDONLY | O_DIRECTORY);
-  if (!directory.good())
-    refuse(path, errno == ENOTDIR ? "it is not a directory" : system_error(),
-           "Each rank stores a file there. Choose a directory that exists, or create this one (mkdir).");
+  Descriptor directory = open_directory(path);
   if (here.rank == 0) lock_or_refuse(directory, path);
   check_disk_capacity(directory, path, file_bytes, here.ranks);
   check_writable(path, rank);
@@ -132,10 +138,14 @@ void prepare(const ZeroOffloadOptions& options, RankOf rank)
 
 void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank)
 {
+  const std::int64_t file = in_tier(Tier::disk, most).total();
+  if (options.dry_run) {
+    if (file > 0) open_directory(options.offload.directory());
+    return;
+  }
   const bool one_memory = options.device == DeviceKind::cpu;
   check_host_capacity(in_tier(Tier::host, most), one_memory ? in_tier(Tier::device, most).total() : 0,
                       ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
-  const std::int64_t file = in_tier(Tier::disk, most).total();
   if (file > 0)
     options.directory = std::make_shared<Descriptor>(
         lock_directory(options.offload.directory(), file, rank.rank, {rank_on_machine(), ranks_on_machine()}));

@@ -37,7 +37,8 @@ void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int 
 /// @throws UserError  with the request, the reason and a remedy.
 Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int rank, RankOf here);
 
-/// Refuses a run that does not fit on the host or the disk, and locks the directory for this job.
+/// Refuses a run that does not fit on the host or the disk, and locks the directory for this job. A dry run only has to
+/// find the directory.
 /// @param most  peak bytes of this rank, by tier.
 /// @throws UserError.
 void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank);

@@ -237,6 +237,8 @@ class Reports(Lesson):
 
 class Refusals(Lesson):
     def test_options(self):
+        kept = f"{self.folder}/kept.h5"
+        self.report("--steps=1", f"--checkpoint={kept}", SMALL)
         for options, says in [
             (["--stpes=3"], ["--stpes", "--steps"]),
             (["--model=gtp2"], ["gtp2", "gpt2-medium"]),
@@ -259,7 +261,7 @@ class Refusals(Lesson):
             (["--gradients=bf16"], ["--gradients=bf16", "--precision=bf16"]),
             (["--gradients=bf16", "--precision=bf16", "--micro-batch=8"], ["2 micro-batches", "--gradients=f32"]),
             (["--tf32"], ["--tf32", "--device=cpu"]),
-            (["--steps=5", "--compare=6"], ["--compare=6", "the 5 of this run"]),
+            (["--steps=5", "--compare=6"], ["--compare=6 in a run of 5 steps"]),
             (["--dry-run", "--channels=1073741824"], ["5.534e+19 parameters, too many", "--channels=4564348"]),
             (["--dry-run", "--global-batch=1048576", "--model=gpt2-xl"], ["1.473e+19 operations, too many", "--global-batch=640640"]),
             (["--dry-run", "--global-batch=9223372036854775807"], ["is out of range", "1048576"]),
@@ -274,7 +276,12 @@ class Refusals(Lesson):
             (["--min-learning-rate=2e-3", "--learning-rate-schedule=cosine"], ["is above --learning-rate=0.001"]),
             (["--dry-run", "--initial=typo.h5"], ["--initial=typo.h5 does not exist"]),
             (["--dry-run", "--data=typo.h5"], ["typo.h5 does not exist"]),
-            (["--epochs=1", "--compare=300"], ["--compare=300", "the 264 of this run"]),
+            (["--epochs=1", "--compare=300"], ["--compare=300 in a run of 264 steps"]),
+            (["--dry-run", "--compare=101"], ["--compare=101 in a run of 100 steps", "Use 100 or less"]),
+            (["--dry-run", "--resume", "--checkpoint=typo.h5"], ["--checkpoint=typo.h5 does not exist"]),
+            (["--dry-run", f"--checkpoint={kept}"], [f"--checkpoint={kept} exists already"]),
+            (["--dry-run", "--resume", f"--checkpoint={kept}", "--layers=3"], ["another model", "--layers=3 here"]),
+            (["--dry-run", self.data, "--vocabulary=300", "--sample=5"], ["may draw tokens up to 299"]),
             (["--sequence=20", "--compare=3"], ["--compare=3", "--sequence=20", "divisible by 16"]),
         ]:
             with self.subTest(options=options):

@@ -540,9 +540,12 @@ class Output(Offload, zero_case.Output):
                          *(f"bytes from {link}" for link in LINKS)} <= names, names)
 
     def test_a_dry_run_plans_every_tier_and_link_and_touches_none(self):
-        done = self.run_program("--dry-run", f"--tier=disk:{self.path('nowhere')}", "--micro-batch=4", ranks=2)
+        done = self.run_program("--dry-run", *self.off("all", "disk"), "--micro-batch=4", ranks=2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertFalse(os.path.exists(self.path("nowhere")))
+        self.assert_left([])
+        nowhere = f"--tier=disk:{self.path('nowhere')}"
+        self.assert_refused("--dry-run", nowhere, ranks=2, says=[f"{nowhere} cannot be used: No such file"])
+        self.run_program("--dry-run", nowhere, "--ranks=2")  # a job elsewhere
         expected = Offloaded(2, tier="disk", passes=2)
         told = {name: int(bytes_.replace(",", "")) for name, bytes_ in
                 re.findall(r"^  ((?:host|disk), \w+|\w+ to \w+) +([\d,]+) +bytes", done.stdout, re.MULTILINE)}
