@@ -31,13 +31,12 @@ constexpr std::pair<const char*, double> prefixes[] = {
 template <std::integral T>
 std::string read(const std::string& text, T& value)
 {
-  using Limits = std::numeric_limits<T>;
   const char* const text_end = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), text_end, value);
   if (error == std::errc{} && end == text_end) return "";
   if (error == std::errc::result_out_of_range && end == text_end)
-    return fmt::format("a whole number from {} to {}", Limits::min(), Limits::max());
-  return Limits::min() == 0 ? "a whole number, 0 or more" : "a whole number";
+    return fmt::format("a whole number of {} bits", 8 * sizeof(T));
+  return std::unsigned_integral<T> ? "a whole number, 0 or more" : "a whole number";
 }
 
 std::string read(const std::string& text, double& value)

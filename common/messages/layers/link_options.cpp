@@ -17,12 +17,10 @@ namespace rankwise {
 namespace {
 
 const char* const link_forms =
-    "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, with nodes, first the links inside a "
-    "node, "
+    "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, with nodes, first the links inside a node, "
     "then those between nodes, then the number of ranks per node: --link=1us,100GB/s,5us,10GB/s,4.\n"
-    "Latencies are in s, ms, us or ns. Bandwidths are in bytes (10GB/s = 10^10 bytes per second, 10GiB/s = 10 * "
-    "2^30) or in "
-    "bits (100Gb/s = 12.5GB/s).";
+    "Latencies are in s, ms, us or ns. Bandwidths are in bytes (10GB/s = 10^10 bytes per second, 10GiB/s = "
+    "10 * 2^30) or in bits (100Gb/s = 12.5GB/s).";
 
 /// Parses a nonnegative number with one of these units. @return  its value in the first unit; negative if invalid.
 double read_quantity(const std::string& text, std::initializer_list<std::pair<const char*, double>> units)
@@ -42,7 +40,7 @@ Link read_link(const std::string& text, const std::string& latency, const std::s
   const double bytes_per_s = read_quantity(bandwidth, {{"B/s", 1}, {"b/s", 0.125}});
   if (bytes_per_s < 1e3 || bytes_per_s > 1e18)
     throw UserError(
-        fmt::format("--link={}: \"{}\" is not a bandwidth of at least 1kB/s with its unit.", text, bandwidth),
+        fmt::format("--link={}: \"{}\" is not a bandwidth from 1kB/s to 10^18B/s with its unit.", text, bandwidth),
         link_forms);
   return {std::llround(latency_s * picoseconds_per_s), bytes_per_s};
 }
@@ -83,7 +81,7 @@ double parse_flops(const std::string& text, const std::string& option)
   const double rate = read_quantity(text, {{"FLOP/s", 1}});
   if (rate < 1e3 || rate > 1e21)
     throw UserError(
-        fmt::format("--{}={} is not a rate of at least 1kFLOP/s with its unit.", option, text),
+        fmt::format("--{}={} is not a rate from 1kFLOP/s to 10^21FLOP/s with its unit.", option, text),
         fmt::format("Write the floating-point operations per second of a rank as --{}=100GFLOP/s, with k, "
                     "M, G, T or P.",
                     option));

@@ -128,9 +128,9 @@ TEST_CASE("OptionTable: whole numbers are read strictly")
   for (const std::string text : {"5.0", "1e3", "0x10", "five", " 5", "5 ", "+5", "1,000"}) {
     CHECK_THAT(refusal({"--steps=" + text}), Contains("is not a whole number"));
   }
-  CHECK_THAT(refusal({"--steps=2147483648"}), Contains("from -2147483648 to 2147483647"));
-  CHECK_THAT(refusal({"--global-batch=9223372036854775808"}), Contains("to 9223372036854775807"));
-  CHECK_THAT(refusal({"--seed=4294967296"}), Contains("from 0 to 4294967295"));
+  CHECK_THAT(refusal({"--steps=2147483648"}), Contains("is not a whole number of 32 bits"));
+  CHECK_THAT(refusal({"--global-batch=9223372036854775808"}), Contains("is not a whole number of 64 bits"));
+  CHECK_THAT(refusal({"--seed=4294967296"}), Contains("is not a whole number of 32 bits"));
   CHECK_THAT(refusal({"--seed=-1"}), Contains("0 or more"));
 }
 
