@@ -31,7 +31,7 @@ struct OtherKind {
   std::string_view command;  // command that turns it into text
 };
 
-constexpr std::array<OtherKind, 15> other_kinds{{
+constexpr std::array<OtherKind, 17> other_kinds{{
     // Before UTF-16, whose mark it begins with.
     {"\xFF\xFE\0\0"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
     {"\0\0\xFE\xFF"sv, "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > TEXT.txt"},
@@ -47,8 +47,10 @@ constexpr std::array<OtherKind, 15> other_kinds{{
     {"PK\x03\x04"sv, "a zip archive", "unzip -p FILE > TEXT.txt"},
     {"%PDF-"sv, "PDF", "pdftotext FILE TEXT.txt"},
     {"version https://git-lfs"sv, "a pointer of Git LFS, in place of the file", "git lfs pull"},
-    {"\x89RANKWISE"sv, "a token file or another file of Rankwise's own", ""},
-    {"\x89HDF\r\n\x1A\n"sv, "HDF5", ""},
+    {"<!??????? "sv, "HTML", "pandoc --from=html --to=plain FILE > TEXT.txt"},  // <!DOCTYPE, in letters of any size
+    {"<html"sv, "HTML", "pandoc --from=html --to=plain FILE > TEXT.txt"},
+    {"{\\rtf"sv, "RTF", "unrtf --text FILE > TEXT.txt"},
+    {"\x89"sv, "a token file or another file of numbers", ""},
 }};
 
 /// True if a text begins with a pattern, in which ? is any byte but 0.
@@ -80,14 +82,14 @@ std::optional<char> first_byte(const Descriptor& pipe, const FileRequest& reques
 
 std::string_view without_mark(std::string_view begin, const FileRequest& request)
 {
+  begin.remove_prefix(begin.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   for (const OtherKind& kind : other_kinds) {
     if (!begins_as(begin, kind.begin)) continue;
     const std::string convert = kind.command.empty() ? "" : fmt::format("Make text of it: {}\n", kind.command);
     refuse({request.asked, convert + request.remedy},
-           fmt::format("is not text in UTF-8: it looks like {}", kind.called));
+           fmt::format("is not plain text in UTF-8: it looks like {}", kind.called));
   }
-  constexpr std::string_view mark = "\xEF\xBB\xBF";
-  return begin.substr(begin.starts_with(mark) ? mark.size() : 0);
+  return begin;
 }
 
 void read_text(const std::string& path, const FileRequest& request,

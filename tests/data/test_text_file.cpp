@@ -112,6 +112,9 @@ TEST_CASE("measure_text: refuses what looks like another kind of file, and says 
       {"PK\x03\x04", "unzip"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"},
       {"\x89RANKWISE\r\n\x1A\n", "a token file"},
+      {"\xEF\xBB\xBF<!DOCTYPE html>", "Make text of it: pandoc --from=html"},
+      {"<html lang=\"en\">", "it looks like HTML"},
+      {"{\\rtf1\\ansi", "unrtf --text"},
       {"text" + std::string(9, '\0'), "9 zero bytes, the first after 4 others"},
       {"late" + std::string(1 << 21, ' ') + std::string(1, '\0'),
        "1 zero bytes, the first after 2,097,156 others"}};

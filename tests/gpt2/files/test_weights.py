@@ -277,7 +277,7 @@ class Folders(Weights):
             self.assert_model_refused(says=["config.json is not "])
         with open(os.path.join(self.model, "config.json"), "w", encoding="utf-16") as file:
             json.dump({"model_type": "gpt2", **self.SIZES}, file)
-        self.assert_model_refused(says=["config.json is not text in UTF-8", "UTF-16", "iconv"])
+        self.assert_model_refused(says=["config.json is not plain text in UTF-8", "UTF-16", "iconv"])
         os.remove(os.path.join(self.model, "config.json"))
         self.assert_model_refused(says=["config.json does not exist"])
 
