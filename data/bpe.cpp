@@ -191,8 +191,9 @@ void BpeTokenizer::read_merges(const VocabularyFiles& files,
   // No entry is spelled with white space, so what there is at the end of a line or of the list means nothing.
   std::string_view rest = trimmed(files.vocab_bpe);
   for (std::int32_t line = 1; !rest.empty(); ++line) {
-    const std::string_view whole = rest.substr(0, rest.find('\n')), text = trimmed(whole);
-    rest.remove_prefix(std::min(whole.size() + 1, rest.size()));
+    const std::string_view whole = rest.substr(0, rest.find_first_of("\r\n")), text = trimmed(whole);
+    rest.remove_prefix(whole.size());
+    rest.remove_prefix(std::min<std::size_t>(rest.starts_with("\r\n") ? 2 : 1, rest.size()));
     if (line == 1 && text.starts_with("#version")) continue;
 
     const std::size_t blank = std::min(text.find(' '), text.size());
@@ -212,10 +213,13 @@ void BpeTokenizer::read_merges(const VocabularyFiles& files,
     made[static_cast<std::size_t>(result)] = true;
   }
   for (std::size_t token = 0; token < bytes_.size(); ++token) {
-    const std::string& bytes = bytes_[token];
-    if (bytes.size() == 1 || made[token] || (bytes.front() == '<' && bytes.back() == '>')) continue;
-    refuse(files, fmt::format("no line of {} makes entry {} of {}, \"{}\"; a part of it is missing",
-                              files.merges_file, token, files.entries_file, bytes));
+    const std::string_view bytes = bytes_[token];
+    if (made[token] || (bytes.front() == '<' && bytes.back() == '>')) continue;
+    for (std::size_t cut = 1; cut < bytes.size(); ++cut)
+      if (token_of(bytes.substr(0, cut)) >= 0 && token_of(bytes.substr(cut)) >= 0)
+        refuse(files,
+               fmt::format("no line of {} makes entry {} of {}, \"{}\", of two others; a part of it is missing",
+                           files.merges_file, token, files.entries_file, bytes));
   }
 }
 

@@ -31,8 +31,8 @@ class BpeTokenizer final : public Tokenizer {
   /// Reads the vocabulary.
   /// @param files  encoder.json: an object that assigns each entry one of the numbers 0 .. V-1; all 256 bytes are
   ///               among the entries. vocab.bpe: a line "#version...", then one merge per line: two entries,
-  ///               separated by a space, whose concatenation is an entry too. Every entry is a byte, or made by a
-  ///               merge, or special: in angle brackets. Both files spell bytes as spelling_of_byte() does.
+  ///               separated by a space, whose concatenation is an entry too. An entry that two others make in a row
+  ///               is made by a merge, or special: in angle brackets. Both files spell bytes as spelling_of_byte() does.
   /// Throws UserError, with the entry or the line, when the files are not of this form.
   explicit BpeTokenizer(const VocabularyFiles& files);
 

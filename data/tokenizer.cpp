@@ -21,8 +21,11 @@ namespace {
 std::string read_vocabulary_file(const std::filesystem::path& folder, std::string& name, const char* other_name)
 {
   std::error_code error;
-  if (!std::filesystem::exists(folder / name, error) && std::filesystem::exists(folder / other_name, error))
-    name = other_name;
+  const bool has_other = std::filesystem::exists(folder / other_name, error);
+  if (has_other && std::filesystem::exists(folder / name, error))
+    throw UserError(fmt::format("the folder {} has both {} and {}.", folder.string(), name, other_name),
+                    "They are two names of the same file of a vocabulary. Keep one of them.");
+  if (has_other) name = other_name;
   const std::string path = folder / name;
   return whole_text(path, {.asked = "the vocabulary file " + path, .remedy = where_vocabularies_come_from},
                     max_vocabulary_file_bytes);

@@ -344,8 +344,13 @@ TEST_CASE("BpeTokenizer: refuses a malformed vocab.bpe")
                   "line 3 of vocab.bpe is not two entries");
   }
   check_refused(with("t h\n#version: 0.2\n"), "line 2");
-  for (const char* const same :
-       {"t h\r\nth e\r\n", "t h\nth e\n\n", "t h \nth e\t\n \r\n"})  // white space means nothing
+  check_refused(with("t h\r\n\r\nth e"), "line 2 of vocab.bpe is not two entries");
+  // Entries that no two others make are special, however they are spelled.
+  for (const char* const special : {"madeupword0000", "[unused1]", "<s>"})
+    CHECK(BpeTokenizer(replaced("<|endoftext|>", special)).decode(std::vector<Token>{268}) == special);
+  check_refused(replaced("<|endoftext|>", "thea"), "makes entry 268 of encoder.json, \"thea\", of two others");
+  for (const char* const same : {"t h\r\nth e\r\n", "#version: 0.2\rt h\rth e", "t h\nth e\n\n",
+                                 "t h \nth e\t\n \r\n"})  // white space means nothing
     CHECK(BpeTokenizer(with(same)).encode("the").size() == 1);
   check_refused(with("t h\nx y\n"), "line 2 of vocab.bpe merges entries that encoder.json does not have");
   check_refused(with("t h\nxy z\n"), "line 2 of vocab.bpe merges entries");

@@ -40,9 +40,15 @@ TEST_CASE("read_vocabulary_files: OpenAI's names and Hugging Face's, with or wit
   CHECK_THROWS_WITH(make_tokenizer("gpt2", read_vocabulary_files(folder / ".")),
                     Contains("no line of merges.txt makes entry 257 of vocab.json, \"the\""));
   make_file(folder / "encoder.json", "ours");
-  CHECK(read_vocabulary_files(folder / ".").encoder_json == "ours");
   make_file(folder / "vocab.bpe", "\x1F\x8B\x08");
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("vocab.bpe is not text") && Contains("gunzip"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("has both encoder.json and vocab.json"));
+  std::filesystem::remove(folder / "vocab.json");
+  std::filesystem::remove(folder / "merges.txt");
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."),
+                    Contains("vocab.bpe is not plain text") && Contains("gunzip"));
+  make_file(folder / "encoder.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."),
+                    Contains("encoder.json is not") && Contains("git lfs pull"));
 }
 
 TEST_CASE("make_tokenizer: knows its names, and refuses others with the choices")
