@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fnmatch.h>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -169,11 +170,22 @@ void ParameterTable::lay_out(std::int64_t replicated)
   experts_ = place_those([](const Parameter& p) { return p.expert >= 0; });
 }
 
+namespace {
+
+/// The tensors of a unit: entries are in the order of units.
+std::span<const Parameter> of_unit(const std::vector<Parameter>& entries, int unit)
+{
+  const auto found = std::ranges::equal_range(entries, unit, {}, &Parameter::unit);
+  return {found.begin(), found.end()};
+}
+
+}  // namespace
+
 Range ParameterTable::unit_elements(int unit) const
 {
-  Range elements{0, 0};  // entries are in the order of units
-  for (const Parameter& p : entries_) {
-    if (p.unit != unit || p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
+  Range elements{0, 0};
+  for (const Parameter& p : of_unit(entries_, unit)) {
+    if (p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;
     elements.count += p.elements.count;
   }
@@ -217,8 +229,8 @@ std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Te
 {
   std::vector<Tensor> tensors;
   const std::int64_t first = table.unit_elements(unit).first;
-  for (const Parameter& p : table.entries()) {
-    if (p.unit != unit || p.expert >= 0) continue;
+  for (const Parameter& p : of_unit(table.entries(), unit)) {
+    if (p.expert >= 0) continue;
     const bool is_replicated = table.replicated().contains(p.elements.first);
     const Range elements{p.elements.first - (is_replicated ? table.replicated().first : first), p.elements.count};
     tensors.push_back((is_replicated ? replicated : flat).slice(elements).reshaped(p.stored));
@@ -242,8 +254,8 @@ BranchTensors branch_tensors(const std::vector<Tensor>& tensors)
 std::vector<ExpertTensors> expert_tensors(const ParameterTable& table, int unit, const Tensor& flat)
 {
   std::vector<Tensor> tensors;
-  for (const Parameter& p : table.entries())
-    if (p.unit == unit && p.expert >= 0)
+  for (const Parameter& p : of_unit(table.entries(), unit))
+    if (p.expert >= 0)
       tensors.push_back(
           flat.slice({p.elements.first - table.experts().first, p.elements.count}).reshaped(p.stored));
   std::vector<ExpertTensors> experts;
