@@ -289,7 +289,6 @@ void Survivors::done(Report& report, const Session& session)
 void add_copies(Costs& costs, const LessonOptions& options, RankOf rank,
                 const std::vector<std::vector<std::int64_t>>& shards)
 {
-  if (!options.elastic) return;
   const int k = std::min(options.copies, rank.ranks - 1);
   const std::int64_t gradient = bytes_of(options.gradients);
   constexpr std::int64_t state = 3 * bytes_of(DType::f32);  // a weight and two moments

@@ -91,7 +91,12 @@ GradientLayout sums_of(const StepPlan& plan)
 
 std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank)
 {
-  return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
+  std::vector<Range> own;  // without those of the other ranks, of which a dry run may have thousands
+  for (const Bucket& bucket : plan.buckets) {
+    const Range part = Partition(bucket.elements.count, rank.ranks).shard(rank.rank);
+    own.push_back({bucket.elements.first + part.first, part.count});
+  }
+  return own;
 }
 
 std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks)

@@ -24,7 +24,7 @@ Costs costs(const Zero1Options& options, RankOf rank)
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent,
                  "(N-1)/N of the gradients and of the parameters" + describe_subtrees(options, rank)}};
-  add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
+  if (options.elastic) add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }
 

@@ -23,7 +23,7 @@ Costs costs(const Zero3Options& options, RankOf rank)
   const std::int64_t messages = message_bytes(options, collectives_of(plan, rank.ranks), rank);
   Costs costs = sharded_memory(options, options.activation_shape(rank), plan, gathers(options), rank, messages);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
-  add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
+  if (options.elastic) add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }
 
