@@ -152,13 +152,15 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
 
 Record new_record(const TrainingOptions& options, int devices)
 {
+  const ModelConfig config = options.config();
   return {.devices = devices,
           .exact = Arithmetic(options.arithmetic).continues_tree(),
           .rounded = options.precision == DType::bf16,
           .global_batch = options.global_batch,
           .dropout = options.dropout,
-          .names = record_names(options.config()),
-          .entries = {}};
+          .names = record_names(config),
+          .entries = {},
+          .sizes = {config.channels, config.vocabulary, options.batch(options.global_batch).sequence}};
 }
 
 ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch,

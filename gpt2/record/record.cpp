@@ -21,7 +21,7 @@ namespace {
 
 static_assert(sizeof(RecordEntry) % sizeof(std::uint64_t) == 0 && std::is_trivially_copyable_v<RecordEntry>);
 constexpr std::size_t entry_words = sizeof(RecordEntry) / sizeof(std::uint64_t);
-constexpr FileKind record_kind{record_seal, 1, "a record of a run"};
+constexpr FileKind record_kind{record_seal, 2, "a record of a run"};
 constexpr const char* remedy = "Name a file that a lesson has written with --record=FILE.";
 
 /// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 device 1": the dataset with the values of an entry.
@@ -48,11 +48,9 @@ void write_values(const Hdf5Object& group, const Record& record, std::span<const
 void begin_record(const std::string& path, const Record& record)
 {
   Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
-  const nlohmann::json run{{"devices", record.devices},
-                           {"exact", record.exact},
-                           {"rounded", record.rounded},
-                           {"global_batch", record.global_batch},
-                           {"dropout", record.dropout}};
+  const nlohmann::json run{{"devices", record.devices}, {"exact", record.exact},
+                           {"rounded", record.rounded}, {"global_batch", record.global_batch},
+                           {"sizes", record.sizes},     {"dropout", record.dropout}};
   write_attribute(file, "run", json_text(run));
   write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
   write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
@@ -135,6 +133,7 @@ Record read_record(const std::string& path)
     Record record;
     const nlohmann::json run = parse_json(read_text_attribute(file, "run"));
     record.devices = run.at("devices");
+    record.sizes = run.at("sizes").get<std::vector<std::int64_t>>();
     record.exact = run.at("exact"), record.rounded = run.at("rounded");
     record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");
     record.names = split(read_text_attribute(file, "names"), '\n');

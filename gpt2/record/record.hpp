@@ -50,6 +50,8 @@ struct Record {
   double dropout = 0;                ///< dropout rate
   std::vector<std::string> names;    ///< record_names()
   std::vector<RecordEntry> entries;  ///< entries of all devices
+  std::vector<std::int64_t>
+      sizes{};  ///< sizes that the shapes of tensors depend on: channels, vocabulary, tokens of a sequence
 };
 
 /// Names of everything that a run of a model records.

@@ -139,9 +139,9 @@ std::string step_of_one(const Record& right, const Record& other)
 
 Comparison compare(const Record& right, const Record& other)
 {
-  if (right.names != other.names || right.global_batch != other.global_batch)
-    throw UserError("the two records are of different models or batches.",
-                    "Compare runs with the same sizes and the same --global-batch.");
+  if (right.names != other.names || right.global_batch != other.global_batch || right.sizes != other.sizes)
+    throw UserError("the two records are of different models, batches or lengths of sequences.",
+                    "Compare runs with the same sizes, --global-batch and --sequence.");
   const Judge judge(right, other);
   const MergedRecord a(right), b(other);
   Comparison result;
