@@ -1,6 +1,7 @@
 // The parameters of lesson 06: each use sees the current values of all ranks, gathered only while they are needed.
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "common/base/error.hpp"
@@ -20,6 +21,11 @@ namespace {
 const ModelConfig config = tiny_config(2, 4, 32, 6);
 const std::vector<Use> training{{0}, {1}, {2}, {3}, {4}, {5, 0}, {4}, {3}, {2}, {1}};
 const std::vector<Use> evaluation{{0}, {1}, {2}, {3}, {4}, {5, 0}};
+
+/// Shows what a class that is derived from it sees.
+struct Derived : ShardedParameters {
+  using ShardedParameters::gather, ShardedParameters::on_its_way_, ShardedParameters::ShardedParameters;
+};
 
 /// Parameters of which each rank has some, and what all of them together are.
 struct Sharded {
@@ -90,7 +96,7 @@ struct Sharded {
   ParameterTable table{config, {}, {0, -1}, options.persist};
   std::vector<FsdpUnit> units = make_fsdp_units(table, options.unit);
   std::vector<Range> own = shards_of(world().rank(), make_bucket_shards(units, world().ranks()));
-  ShardedParameters parameters{lab.memory(), *test.stream, queue, table, units, own, type, options};
+  Derived parameters{lab.memory(), *test.stream, queue, table, units, own, type, options};
   std::uint32_t updates = 0;
   Tensor all;  // the same on all ranks
 };
@@ -178,7 +184,35 @@ TEST_CASE("ShardedParameters: memory is freed, and never exceeds the plan")
         }
 }
 
-// What has the tag [06.3] needs none of the other exercises of this lesson.
+// What has the tag [06.2] needs 06.3 and none of the exercises after it; what has the tag [06.3] needs none.
+TEST_CASE("ShardedParameters: a gather is started, and brings the shards of all ranks", "[06.2]")
+{
+  using namespace std::chrono_literals;
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const UnitKind kind : {UnitKind::block, UnitKind::branch, UnitKind::model}) {
+      Sharded sharded({.unit = kind, .persist = 128}, type);
+      std::int64_t elements = 0;
+      for (std::size_t u = 0; u < sharded.units.size(); ++u) {
+        const FsdpUnit& unit = sharded.units[u];
+        if (unit.units.empty()) continue;
+        std::promise<void> started;
+        bool waited = true;
+        Pending before = sharded.queue.start("another message", [&](Group&) {
+          waited = started.get_future().wait_for(5s) != std::future_status::ready;
+        });
+        sharded.parameters.gather(u);
+        started.set_value();
+        before.wait();
+        sharded.parameters.on_its_way_[u].wait();
+        CHECK_FALSE(waited);
+        for (std::int64_t i = unit.units.first; i < unit.units.end(); ++i)
+          CHECK(sharded.now(sharded.parameters.of(i), i));
+        elements += unit.elements.count;
+        CHECK(sharded.bytes() == sharded.kept() + bytes_of(type) * elements);
+      }
+    }
+}
+
 TEST_CASE(
     "ShardedParameters: shards are parts of the units that are kept whole, all others stand one after the other",
     "[06.3]")
