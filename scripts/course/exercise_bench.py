@@ -93,6 +93,8 @@ class Bench:
     def build(self, tree, exercises):
         """Builds the tests of these exercises or lessons from a tree. Returns whether it compiled, and what was printed."""
         write_tree(self.source, tree, self.root)
+        if self.keeps and not self.objects.is_dir():  # what was kept has been deleted, so all is made again
+            shutil.rmtree(self.folder, ignore_errors=True)
         if self.tests is None:
             self._configure()
         status, output = build_telling(self.folder, self.targets(exercises))

@@ -204,7 +204,10 @@ class Pack(unittest.TestCase):
         half = self.root / "gpt2/half.cpp"
         half.write_text(half.read_text().replace("  return x / 2;", '  static const volatile char how[] = "solved so";\n  return how[0] ? x / 2 : 0;'))
         self.add("gpt2/half.cpp", half.read_text())
-        self.assertEqual(self.pack()[0], 0)
+        for _ in range(2):  # the second time although what was kept of the first is deleted
+            shutil.rmtree(self.starter, ignore_errors=True)
+            shutil.rmtree(self.root / "build/pack-01/objects", ignore_errors=True)
+            self.assertEqual(self.pack()[0], 0)
         with tarfile.open(self.starter / "objects.tar.gz") as archive:
             content = {entry.name: archive.extractfile(entry).read() for entry in archive if entry.isfile()}
         stub = next(data for name, data in content.items() if name.endswith("half.cpp.o"))
