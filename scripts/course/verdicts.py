@@ -4,7 +4,8 @@ import collections
 import math
 import re
 
-ABSENT = re.compile(r"The (MPI_\w+)\(\) function was called before MPI_INIT")  # by Open MPI, behind the MPI of the judge
+# What Open MPI or MPICH, behind the MPI of the judge, say of a call that this has not.
+ABSENT = re.compile(r"(?:MPI_|internal_)(\w+)\(?\) (?:function was called )?before (?:MPI_INIT|initializing)")
 AT_MOST = ("bytes of scratch",)  # what a right solution may take less of than the reference
 MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 
@@ -90,8 +91,6 @@ def steps_difference(judged, cases, expected, got):
 
 def without_answers(text):
     """The last lines that a program printed for people."""
-    if absent := ABSENT.search(text):
-        return f"the MPI in which exercises are judged has no {absent[1]}(). Write this with other calls"
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "REPORT ", "# --"))]
     return "\n".join(lines[-8:])[-1500:]
 
@@ -104,6 +103,8 @@ def compare(judged, cases, expected, got):
         return "not implemented", ""
     if missing:
         return "failed", f"needs exercise {min(missing)} first"
+    if absent := ABSENT.search(got.text):
+        return "failed", f"the MPI in which exercises are judged has no MPI_{absent[1]}(). Write this with other calls"
     where = cases[0].text if len(cases) == 1 else f"one of {len(cases)} cases: {cases[0].text}"
     if got.reason in ("timed out", "too much processor time"):
         return "timed out", f"{where}: the time was over"
