@@ -45,10 +45,6 @@ def lesson_regions(tree, lesson):
     return regions
 
 
-def command_line(root, name, lesson):
-    return f"make {name}-{lesson}" if (root / "Makefile").exists() else f"scripts/course/exercise.py {name} {lesson}"
-
-
 # ---- make -------------------------------------------------------------------------------------------------------------
 
 def student_tree(root, tree, lesson):
@@ -63,7 +59,7 @@ def student_tree(root, tree, lesson):
              for entry in catalogue.entries_of(tree, [lesson]) if entry["kind"] == "implement"]
     page += ["", "Build here as in the repository (`make build`), then run the tests of one exercise or of all:", "",
              f"    ctest --test-dir build --output-on-failure -L exercise-{lesson}", "",
-             f"For the points: `{command_line(root, 'grade', lesson)}` in the repository that this copy was made from.", ""]
+             f"For the points: `make grade-{lesson}` in the repository that this copy was made from.", ""]
     if catalogue.is_answered(tree, lesson):
         sheet = catalogue.sheet_of(lesson)
         copy[sheet] = catalogue.answers_module().questions_file(root, lesson, "", "").encode()

@@ -140,30 +140,34 @@ def control_groups():
 # ---------------------------------------------------------------------------------------------------------------------
 
 # What neither a compiler nor Open MPI needs, and through what holes in the kernel were reached: namespaces, mounts,
-# other processes' memory, keys, programs for the kernel, news of who opens a file. By processor: its number for seccomp, then the calls' numbers.
+# other processes' memory, keys, programs for the kernel, news of who opens a file, what of a file is in memory. By processor: its
+# number for seccomp, then the calls' numbers.
 DENIED = {
     "x86_64": (0xC000003E, {
         "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "setns": 308, "open_by_handle_at": 304,
         "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "mount_setattr": 442,
         "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "pidfd_getfd": 438, "syslog": 103,
         "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
+        "mincore": 27, "fadvise64": 221, "preadv2": 327, "cachestat": 451,
         "io_uring_setup": 425, "inotify_init": 253, "inotify_init1": 294, "fanotify_init": 300}, {"clone": 56, "unshare": 272}),
     "aarch64": (0xC00000B7, {
         "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51, "setns": 268, "open_by_handle_at": 265,
         "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "mount_setattr": 442,
         "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "pidfd_getfd": 438, "syslog": 116,
         "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282,
+        "mincore": 232, "fadvise64": 223, "preadv2": 286, "cachestat": 451,
         "io_uring_setup": 425, "inotify_init1": 26, "fanotify_init": 262}, {"clone": 220, "unshare": 97}),
 }
 CLONE3 = 435
 FCNTL = {"x86_64": 72, "aarch64": 25}
-SET_LOCKS = (6, 7, 37, 38)  # of fcntl: locks of bytes in a file that all see could be read as numbers
+SEEN_BY_ALL = (6, 7, 37, 38, 1024, 1026)  # of fcntl: locks of bytes in a file, leases, news of a folder; ranks could signal with them
+FLOCK = {"x86_64": 73, "aarch64": 32}  # does nothing: a report locks the file that it is written to
 NEW_USER_NAMESPACE = 0x10000000
 EPERM, ENOSYS = 1, 38
 
 
 def system_call_filter():
-    """The seccomp program that refuses the calls of DENIED and new user namespaces; None for other processors."""
+    """The seccomp program that refuses the calls of DENIED, signals through files and new user namespaces; None for other processors."""
     if platform.machine() not in DENIED:
         return None
     architecture, denied, flagged = DENIED[platform.machine()]
@@ -173,8 +177,9 @@ def system_call_filter():
     program += [(at_least, 0, 1, 0x40000000), (end, 0, 0, error | ENOSYS)]  # the x32 calls of x86_64
     for number in denied.values():
         program += [(equal, 0, 1, number), (end, 0, 0, error | EPERM)]
-    program += [(equal, 0, len(SET_LOCKS) + 3, FCNTL[platform.machine()]), (load, 0, 0, 24)]
-    program += [(equal, len(SET_LOCKS) - i, 0, command) for i, command in enumerate(SET_LOCKS)]
+    program += [(equal, 0, 1, FLOCK[platform.machine()]), (end, 0, 0, error)]
+    program += [(equal, 0, len(SEEN_BY_ALL) + 3, FCNTL[platform.machine()]), (load, 0, 0, 24)]
+    program += [(equal, len(SEEN_BY_ALL) - i, 0, command) for i, command in enumerate(SEEN_BY_ALL)]
     program += [(end, 0, 0, allow), (end, 0, 0, error | EPERM)]
     # The flags of clone3 are out of a filter's sight; the C library falls back to clone where there is none.
     program += [(equal, 0, 1, CLONE3), (end, 0, 0, error | ENOSYS)]

@@ -20,10 +20,6 @@ HEADER = re.compile(r"(common|data|gpt2|lessons)/.*\.hpp$")
 EXERCISE_FLAGS = "-O0 -DRANKWISE_POISON=1"  # as the debug build, without what costs time and brings nothing for small tests
 
 
-def last_line(text):
-    return (text.strip().split("\n") or [""])[-1]
-
-
 class Workshop:
     """Builds a tree in work/source -> work/build. Nothing but build() writes there."""
 
@@ -85,7 +81,7 @@ class Workshop:
     def _made_by(self, file):
         """The command that makes a program or a library of the build, as words; it runs in the folder of the build."""
         listed = subprocess.run(["ninja", "-C", str(self.folder), "-t", "commands", "-s", str(file)], capture_output=True, check=True)
-        commands = map(shlex.split, last_line(listed.stdout.decode()).split("&&"))
+        commands = map(shlex.split, listed.stdout.decode().strip().split("\n")[-1].split("&&"))
         return next(words for words in commands if any(word.endswith(".o") for word in words))
 
     def link_command(self, target, objects, output, folder, without=()):

@@ -255,19 +255,13 @@ const std::map<std::string, std::function<int(const std::string&)>> attempts = {
     {"eat_memory", eat_memory},
     {"eat_together", eat_together},
     {"exit", [](const std::string& status) { return std::stoi(status); }},
+    {"fcntl", [](const std::string& command) { return report(fcntl(0, std::stoi(command), 0)); }},
     {"fill", fill},
     {"flood", flood},
     {"fork_bomb", fork_bomb},
     {"ignore_signals", ignore_signals},
     {"kill_all", kill_all},
     {"large_file", large_file},
-    {"lock",
-     [](const std::string& file) {
-       struct flock first {
-         .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0
-       };
-       return report(fcntl(open(file.c_str(), O_RDONLY), F_SETLK, &first));
-     }},
     {"loopback", loopback},
     {"nest", nest},
     {"new_user_namespace", [](const std::string&) { return report(unshare(CLONE_NEWUSER)); }},
