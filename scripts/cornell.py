@@ -85,7 +85,7 @@ def main(arguments):
         conversations = list(read_conversations(options.folder / "movie_conversations.txt", utterances))
         write(options.file, conversations)
     except OSError as error:
-        print(f"error: {options.file} cannot be written: {error.strerror}.\n       Choose another folder.", file=sys.stderr)
+        print(f"error: {error}.\n       Choose another folder.", file=sys.stderr)
         return 1
     print(f"{options.file}: {sum(map(len, conversations)):,} utterances in {len(conversations):,} conversations")
     return 0

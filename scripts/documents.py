@@ -26,8 +26,11 @@ def decoded(content):
 
 def read_json(path):
     """The value that a file has as JSON.
-    @throws OSError, ValueError  that say why there is none."""
-    return parse_json(pathlib.Path(path).read_text(encoding="utf-8"))
+    @throws ValueError  that says in words, without the file's name, why there is none."""
+    try:
+        return parse_json(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(getattr(error, "strerror", "it is not UTF-8")) from None
 
 
 def parse_json(text):
@@ -69,7 +72,8 @@ def run_script(main):
     try:
         status = main(sys.argv[1:])
     except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
+        said = f"{refusal.filename}: {refusal.strerror}." if getattr(refusal, "filename", None) else refusal
+        print(f"error: {said}", file=sys.stderr)
         status = 2
     sys.exit(status)
 

@@ -20,12 +20,8 @@ import pathlib
 import sys
 import time
 
-from documents import parse_json, run_script
+from documents import Refused, parse_json, run_script
 from whole_file import write_whole
-
-
-class CannotTurn(Exception):
-    """A conversion that cannot be made; the text says why and what to do."""
 
 
 def lines_of(path, follow):
@@ -57,8 +53,7 @@ def library(to, *modules):
     for module in modules:
         with contextlib.suppress(ImportError):
             return importlib.import_module(module)
-    raise CannotTurn(f"--to={to} needs a library that is not installed.\n"
-                     f"       Install one: pip install {modules[0]}. Or use --to=csv")
+    raise Refused(f"--to={to} needs a library that is not installed.", f"Install one: pip install {modules[0]}. Or use --to=csv.")
 
 
 def to_csv(lines, path):
@@ -68,7 +63,7 @@ def to_csv(lines, path):
         if line.get("step") is not None:
             rows.setdefault(line["step"], {}).update(numbers_of(line))
     if not rows:
-        raise ValueError("it has no steps")
+        raise Refused(f"{path.stem} has no steps.", "Name the log of a run that has made some.")
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = io.StringIO()
     writer = csv.DictWriter(table, ["step", *columns])
@@ -119,16 +114,14 @@ def main(arguments):
     parser.add_argument("--follow", action="store_true", help="go on with the steps as they come, but for csv; Ctrl-C ends it")
     options = parser.parse_args(arguments)
     path = options.log.with_name(f"{options.log.name}.{options.to}")
+    if options.follow and options.to == "csv":
+        raise Refused("--follow with --to=csv: a table has all its columns only at the end.", "Leave --follow out.")
     try:
-        if options.follow and options.to == "csv":
-            raise CannotTurn("--follow with --to=csv: a table has all its columns only at the end.\n       Leave --follow out")
         WAYS[options.to](lines_of(options.log, options.follow), path)
-    except (OSError, CannotTurn) as error:
-        print(f"error: {error}.", file=sys.stderr)
-        return 2
-    except (AttributeError, TypeError, ValueError) as error:
-        print(f"error: {options.log} is not a log of a lesson ({error}).\n       Name a file of --log.", file=sys.stderr)
-        return 2
+    except OSError as error:
+        raise Refused(f"{error.filename or options.log}: {error.strerror}." if error.strerror else error) from None
+    except (AttributeError, TypeError, ValueError):
+        raise Refused(f"{options.log} is not a log of a lesson.", "Name a file of --log.") from None
     if options.to in ("csv", "tensorboard"):
         print(path)
     return 0

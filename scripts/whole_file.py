@@ -36,7 +36,7 @@ def write_whole(path, content):
         else:
             replace(os.path.realpath(path), data, old)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def to_add_to(path, flags):

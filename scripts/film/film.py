@@ -76,7 +76,7 @@ def step_of(options):
         step = Step(report, trace, options.step)
         return step, filled("film/film", data_of(step))
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson ({error!r})") from error
+        raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson") from error
 
 
 def main(arguments):

@@ -31,7 +31,10 @@ class Metrics(unittest.TestCase):
         """Status, output, complaints."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(sys.modules, dict(modules)):
-            status = metrics.main([str(self.log), *options])
+            try:
+                status = metrics.main([str(self.log), *options])
+            except metrics.Refused as refusal:
+                status = print(f"error: {refusal}", file=sys.stderr) or 2
         return status, out.getvalue(), err.getvalue()
 
     def test_a_table(self):
@@ -105,8 +108,14 @@ class Metrics(unittest.TestCase):
         self.refused("is not a log of a lesson", "--to=csv")
         self.log.write_text("[1]\n", encoding="utf-8")
         self.refused("is not a log of a lesson", "--to=csv")
+        self.log.write_bytes(b"\xff\n")
+        self.refused(f"error: {self.log} is not a log of a lesson.\n", "--to=csv")
+        self.log.write_text('{"run": {}}\n', encoding="utf-8")
+        self.refused("run.jsonl has no steps", "--to=csv")
         self.log.unlink()
-        self.refused("No such file", "--to=csv")
+        self.refused(f"error: {self.log}: No such file or directory.\n", "--to=csv")
+        self.log.symlink_to("/proc/self/mem")
+        self.refused(f"error: {self.log}: Input/output error.\n", "--to=csv")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,9 @@ class Rankwise(Case):
 
     def test_lists_lessons_by_their_headers(self):
         self.assertEqual(self.rankwise("list").stdout, "01  a first idea\n03  a third idea\n17  a plan\n")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([self.folder / "scripts/rankwise", "list"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr.split("\n")[0]), (1, "error: the list cannot be written."))
 
     def test_runs_a_lesson_on_ranks_with_its_options(self):
         for words, started in ((["3", "-n", "2", "--steps=5"], "mpirun -np 2"), (["03", "--steps=5"], "mpirun -np 4"),

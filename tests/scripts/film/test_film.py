@@ -200,14 +200,14 @@ class Program(unittest.TestCase):
         of_one = [event for event in TRACE["traceEvents"] if event["pid"] == 0]
         older = [event for event in TRACE["traceEvents"] if event["ph"] not in "sf"]
         lost = [event for event in TRACE["traceEvents"] if event["ph"] != "f"]
-        self.refuse("report.json cannot be read", None)
+        self.refuse("report.json cannot be read: No such file or directory.\n", None)
         self.refuse("report.json cannot be read", "no JSON")
         self.refuse("one rank only", REPORT, {"traceEvents": of_one})
         self.refuse("no messages", REPORT, {"traceEvents": older})
         self.refuse("does not say what memory rank 0 has before its step",
                     REPORT, {"traceEvents": [event for event in TRACE["traceEvents"] if event["ph"] != "C" or event["ts"] > 100]})
         self.refuse("never arrives", REPORT, {"traceEvents": lost})
-        self.refuse("not a report and a trace", {}, TRACE)
+        self.refuse("not a report and a trace of a lesson.\n", {}, TRACE)
         self.refuse("not a report and a trace", REPORT, [])
         self.refuse("of different runs", changed(REPORT, loss=[5.5, 5.4]))
         self.refuse("of different runs", changed(REPORT, memory_ranks=[{"device": ON_DEVICE}] * 3))
