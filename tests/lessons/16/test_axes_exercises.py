@@ -1,7 +1,7 @@
 """Exercises 16.1 and 16.2: the program with what somebody wrote (sums over replicas and the way back, choices of whole sequences),
 beside lesson 15 on one rank; and what of the program is outside of its exercises.
 
-    test_axes_exercises.py 16.1|16.1.dense|16.2|16 PREPARE LESSON_15 LESSON
+    test_axes_exercises.py 16.1|16.1.experts|16.2|16 PREPARE LESSON_15 LESSON
 """
 
 import os
@@ -35,7 +35,7 @@ class AxesCase(exercise_case.ExerciseCase):
         self.assert_traffic(report)
 
 
-class Replicas(AxesCase):
+class ReplicasOfExperts(AxesCase):
     def test_replicas_along_ep_and_dp(self):
         self.assert_steps(4, *mesh(4, 1, 1, 1), "--ep=2")
         self.assert_fast_steps(4, *mesh(4, 1, 1, 1), "--ep=2")
@@ -45,7 +45,7 @@ class Replicas(AxesCase):
         self.assert_fast_steps(4, *mesh(4, 1, 1, 1), "--ep=2", "--zero=0")
 
 
-class DenseReplicas(AxesCase):
+class Replicas(AxesCase):
     """Along cp of a model without experts, which needs no choices of whole sequences."""
 
     OPTIONS = ["--heads=4", "--experts=1"]
@@ -101,4 +101,4 @@ class Lesson(AxesCase):
 
 
 if __name__ == "__main__":
-    exercise_case.main({"16.1": Replicas, "16.1.dense": DenseReplicas, "16.2": Choices, "16": Lesson})
+    exercise_case.main({"16.1": Replicas, "16.1.experts": ReplicasOfExperts, "16.2": Choices, "16": Lesson})
