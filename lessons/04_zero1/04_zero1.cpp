@@ -29,6 +29,7 @@
 #include "lessons/frame/train.hpp"
 #include "lessons/parallel/zero/bucket_shards.hpp"
 #include "lessons/parallel/zero/buckets.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 #include "lessons/parallel/zero/sharded_adamw.hpp"
 #include "lessons/parallel/zero/sharded_norm.hpp"
 #include "lessons/parallel/zero/zero1_costs.hpp"
@@ -162,10 +163,8 @@ class Zero1 {
       if (bucket.units.first != unit) continue;
       // NEW: the second thread sends (N-1)/N of the bucket's bytes per rank, half of what an all-reduce sends.
       const std::vector<PartialSum> ready = gradients->finish(bucket.elements);
-      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
-        reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of wte, a separate sum
-      }));
+      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit),
+                                    [ready](Group& group) { reduce_scatter_sum(ready, group); }));
     }
     // END TWIN
   }

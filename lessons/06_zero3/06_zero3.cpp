@@ -92,7 +92,7 @@ class Zero3 {
     // Gradients are allocated, all zero, when the backward pass reaches their unit. The token embedding is tied to
     // the head: its gradients are allocated first and live until the lookup has added to them.
     const EmbeddingTensors d_embedding = embedding_tensors(gradients.allocate(0));
-    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.second_of(d_embedding.token));
+    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.tied_to(d_embedding.token));
     // Head: the gradient of the logits, then of the matrix and of the last norm. dx, (B T, C), starts from zero.
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
@@ -178,11 +178,8 @@ class Zero3 {
       collect(batch);
       // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
       const std::vector<Tensor> ready = gradients.of(bucket);
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [this, bucket, ready](Group& group) {
-        if (sums.adds_rank_by_rank()) return sums.receive(bucket, ready, group);  // exact sums, N no power of two
-        reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
-      });
+      pending = queue.start(fmt::format("bucket of unit {}", unit),
+                            [this, bucket, ready](Group& group) { sums.reduce_scatter(bucket, ready, group); });
       in_flight = bucket;
     }
   }
@@ -271,13 +268,13 @@ class Zero3 {
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
                                buckets,    own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));                     // their type, the tied range
-  std::int64_t apart = separate_ranks(step_plan(options), world.ranks());  // ranks that are added one by one
-  ShardSums sums{run.arithmetic, run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)
-  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive
-  Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass
-  std::optional<GeneratingPass> pass;                                          // makes samples
+  ShardSums sums{run.arithmetic,     run.kernels, *run.stream,  run.memory,
+                 step_plan(options), own,         world.ranks()};  // (P/N)
+  BucketGradients gradients{run.memory, *run.stream, table, buckets,
+                            sums_of(step_plan(options))};     // buckets that are alive
+  Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
+  Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
+  std::optional<GeneratingPass> pass;                         // makes samples
 };
 
 }  // namespace rankwise

@@ -101,7 +101,7 @@ class ZeroOffload {
     // Gradients are allocated, all zero, when the backward pass reaches their unit. The token embedding is tied to
     // the head: its gradients are allocated first and live until the lookup has added to them.
     const EmbeddingTensors d_embedding = embedding_tensors(gradients.allocate(0));
-    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.second_of(d_embedding.token));
+    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.tied_to(d_embedding.token));
     // Head: the gradient of the logits, then of the matrix and of the last norm. dx, (B T, C), starts from zero.
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
@@ -190,10 +190,8 @@ class ZeroOffload {
       // NEW: reserve memory on the host for this rank's shard, where the reduced gradients will arrive.
       arriving = sums.expect(bucket, gradients.of(bucket, plan.own[bucket]));
       pending = queue.start(fmt::format("bucket of unit {}", unit), [this, bucket, ready](Group& group) {
-        if (sums.adds_rank_by_rank()) return sums.receive(bucket, ready, group);  // exact sums, N no power of two
-        reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
-        sums.bring(arriving, group.stream());                   // NEW: device to host, the bytes of the shard
+        sums.reduce_scatter(bucket, ready, group);
+        sums.bring(arriving, group.stream());  // NEW: device to host, the bytes of the shard
       });
       in_flight = bucket;
     }
@@ -319,15 +317,14 @@ class ZeroOffload {
   CommunicationQueue queue{world, run.time};  // gathers and sends while this rank computes
   OffloadedParameters parameters{plan, tiers, *run.stream, queue, table, options.gathering};  // (P/N), and units
   TieredAdamW adamw{plan, tiers, table, parameters.store(), run.options.adamw};               // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));                       // their type, the tied range
-  TieredSums sums{plan, run.arithmetic, tiers};                              // (P/N)
-  BucketGradients gradients{run.memory, *run.stream, table, units, layout};  // buckets that are alive
-  Pending pending;                                                           // reduce-scatter of one bucket
-  std::optional<std::size_t> in_flight;                                      // number of that bucket
-  TieredSums::Arrival arriving;                                              // its shard on the host
-  Workspace work{run.memory, run.config, run.shape};                         // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};                 // saved for the backward pass
-  std::optional<GeneratingPass> pass;                                        // makes samples
+  TieredSums sums{plan, run.arithmetic, tiers};                                               // (P/N)
+  BucketGradients gradients{run.memory, *run.stream, table, units, sums_of(plan.step)};  // buckets that are alive
+  Pending pending;                                            // reduce-scatter of one bucket
+  std::optional<std::size_t> in_flight;                       // number of that bucket
+  TieredSums::Arrival arriving;                               // its shard on the host
+  Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
+  Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
+  std::optional<GeneratingPass> pass;                         // makes samples
 };
 
 }  // namespace rankwise

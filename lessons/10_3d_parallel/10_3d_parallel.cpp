@@ -35,6 +35,7 @@
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "lessons/parallel/pipeline/tied_embedding.hpp"
 #include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
 
@@ -219,11 +220,8 @@ class MeshParallel {
     std::vector<Tensor> sums;
     for (LocalStage& own : stages) {
       const std::vector<Range> lengths = ranges_of(plan.table, own.stage);
-      // Range by range, as parameters are sharded. With one stage and exact arithmetic, the tied embedding's second
-      // gradient is kept as a separate sum until all sums are complete.
-      const std::vector<PartialSum> of_stage = own.gradients->sums();
-      for (const PartialSum& range : cut(of_stage.front(), lengths)) sum_over_replicas(range);
-      if (of_stage.size() > 1) sum_over_replicas(of_stage.back());
+      // Range by range, as parameters are sharded.
+      for (const SumOfRange& part : by_range(own.gradients->sums(), lengths)) sum_over_replicas(part.sum);
       for (const Tensor& range : cut(own.gradients->total(), lengths)) sums.push_back(range);
     }
     // NEW: third sum, over both ends of the pipeline: of the token embedding only the shard that this rank updates,

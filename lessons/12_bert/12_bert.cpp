@@ -91,7 +91,7 @@ class BertPretraining {
     const Tensor &dx = work.dstream, &scratch = work.output;  // (B T, C) both
     const BertHeadTensors p_head = head_parameters();         // still gathered from the end of the forward pass
     const BertEmbeddingTensors d_embedding = bert_embedding_tensors(sharding->gradients(0));
-    const Tensor d_token = sharding->second_of(d_embedding.token);
+    const Tensor d_token = sharding->tied_to(d_embedding.token);
     // Head: both losses meet in dx, (B T, C), the gradient of the last branch's output.
     model.head.backward(dx, scratch, bert_head_tensors(sharding->gradients(head_unit), d_token), kept, p_head,
                         batch);

@@ -8,6 +8,7 @@
 #include "common/messages/communication_queue.hpp"
 #include "lessons/parallel/zero/bucket_gradients.hpp"
 #include "lessons/parallel/zero/bucket_shards.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 #include "lessons/parallel/zero/shard_sums.hpp"
 #include "lessons/parallel/zero/sharded_norm.hpp"
 #include "lessons/parallel/zero/sharded_parameters.hpp"
@@ -46,7 +47,7 @@ class ReplicatedParameters final : public Sharding {
   void end_uses() override {}
 
   std::vector<Tensor> gradients(std::int64_t unit) override { return views(current_.flat, unit); }
-  Tensor second_of(const Tensor& tied) override
+  Tensor tied_to(const Tensor& tied) override
   {
     return current_.tied.empty() ? tied : current_.tied.reshaped(tied.shape());
   }
@@ -159,7 +160,7 @@ class ShardedUnits final : public Sharding {
   void end_uses() override { parameters_.end(); }
 
   std::vector<Tensor> gradients(std::int64_t unit) override { return gradients_.allocate(unit); }
-  Tensor second_of(const Tensor& tied) override { return gradients_.second_of(tied); }
+  Tensor tied_to(const Tensor& tied) override { return gradients_.tied_to(tied); }
   /// Reduce-scatters the FSDP unit that is complete with this unit, while the backward pass continues.
   void unit_done(std::int64_t unit) override
   {
@@ -167,10 +168,8 @@ class ShardedUnits final : public Sharding {
       if (plan_.buckets[bucket].units.first != unit) continue;
       collect();
       const std::vector<Tensor> ready = gradients_.of(bucket);
-      pending_ = queue_.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
-        reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);
-      });
+      pending_ = queue_.start(fmt::format("bucket of unit {}", unit),
+                              [ready](Group& group) { reduce_scatter_sum(ready, group); });
       in_flight_ = bucket;
     }
   }
@@ -227,9 +226,8 @@ class ShardedUnits final : public Sharding {
   std::vector<Range> own_ = shards_of(world_.rank(), make_bucket_shards(plan_.buckets, world_.ranks()));
   ShardedParameters parameters_;
   ShardedAdamW adamw_{run_.memory, *run_.stream, plan_.table, own_, parameters_.own(), run_.options.adamw};
-  GradientLayout layout_ = sums_of(plan_);
-  ShardSums sums_{run_.arithmetic, run_.kernels, *run_.stream, run_.memory, layout_, own_};
-  BucketGradients gradients_{run_.memory, *run_.stream, plan_.table, plan_.buckets, layout_};
+  ShardSums sums_{run_.arithmetic, run_.kernels, *run_.stream, run_.memory, plan_, own_, world_.ranks()};
+  BucketGradients gradients_{run_.memory, *run_.stream, plan_.table, plan_.buckets, sums_of(plan_)};
   Range sequences_{};  // of the micro-batch
 };
 

@@ -39,7 +39,7 @@ class Sharding {
   /// The tensors to which the backward pass adds a unit's gradients.
   virtual std::vector<Tensor> gradients(std::int64_t unit) = 0;
   /// The tensor to which a second unit adds the gradient of a tied tensor.
-  virtual Tensor second_of(const Tensor& tied) = 0;
+  virtual Tensor tied_to(const Tensor& tied) = 0;
   /// The gradients of a unit are complete. They may be sent while the backward pass continues.
   virtual void unit_done(std::int64_t unit) = 0;
   /// The backward pass of the micro-batch has ended.

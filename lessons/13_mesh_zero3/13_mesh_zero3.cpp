@@ -44,6 +44,7 @@
 #include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 #include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 #include "lessons/parallel/zero/bucket_gradients.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
 
@@ -101,7 +102,7 @@ class MeshZero3 {
     // Gradients are allocated, all zero, when the backward pass reaches their unit. The token embedding is tied to
     // the head: its gradients are allocated first and live until the lookup has added to them.
     const EmbeddingTensors d_embedding = embedding_tensors(gradients.allocate(0));
-    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.second_of(d_embedding.token));
+    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.tied_to(d_embedding.token));
     // NEW: operator f: each rank's V / t columns give a partial sum of the gradient in front of them.
     model.head.apply_backward(output, d_head, parts.regathered(kept.head), p_head, batch);
     run.stream->zero(dx);
@@ -189,8 +190,7 @@ class MeshZero3 {
       const std::vector<Tensor> mine = gradients.of(bucket, plan.own[bucket]);
       arriving = sums.expect(bucket, mine);
       pending = queue.start(fmt::format("bucket of unit {}", unit), [this, ready, mine](Group& group) {
-        reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding
+        reduce_scatter_sum(ready, group);
         // NEW: third sum, over replicas: of the shard alone, P_t / s numbers, with the same shard of other replicas.
         all_reduce_in_queue(mine, replicas);
         sums.bring(arriving, group.stream());  // to the tier where gradients are stored

@@ -32,6 +32,7 @@
 #include "lessons/parallel/mesh/text_on_mesh.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "lessons/parallel/pipeline/tied_embedding.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
 
@@ -141,10 +142,8 @@ class FiveAxes {
     std::vector<Tensor> sums, of_experts;
     for (std::size_t place = 0; place < stages.size(); ++place) {
       const std::vector<Range> of_stage = ranges_of(plan.table, stages[place].stage);
-      const std::vector<PartialSum> separate = stages[place].gradients->sums();
-      const std::vector<Tensor> dense = cut(separate.front().whole(), of_stage);
-      for (std::size_t i = 0; i < dense.size(); ++i) exchange(Way::to_shards, dense[i], of_stage[i]);
-      if (separate.size() > 1) exchange(Way::to_shards, separate.back().whole(), of_stage.front());
+      for (const SumOfRange& part : by_range(stages[place].gradients->sums(), of_stage))
+        exchange(Way::to_shards, part.sum.whole(), part.range);
       for (const Tensor& range : cut(stages[place].gradients->total(), of_stage)) sums.push_back(range);
       // NEW: the gradients of experts: of the rows of all ranks along ep, which have come here with them.
       if (const Tensor total = experts.total(place); !total.empty()) {

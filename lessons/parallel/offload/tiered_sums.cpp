@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
+#include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
 
@@ -14,8 +15,8 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
   const Tier tier = plan_.tier_of(Category::gradients);
   const DType type = plan_.step.gradients;
   if (tier == Tier::device) {
-    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, sums_of(plan_.step), plan_.own,
-                       separate_ranks(plan_.step, plan_.ranks));
+    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, plan_.step, plan_.own,
+                       plan_.ranks);
     return;
   }
   received_.emplace(device_.memory, sums_of(plan_.step), plan_.own, separate_ranks(plan_.step, plan_.ranks));
@@ -61,7 +62,11 @@ TieredSums::Arrival TieredSums::expect(std::size_t shard, const std::vector<Tens
 
 void TieredSums::bring(const Arrival& there, Stream& stream)
 {
-  if (on_device_) return;
+  if (!on_device_ && !adds_rank_by_rank()) copy_to_host(there, stream);
+}
+
+void TieredSums::copy_to_host(const Arrival& there, Stream& stream)
+{
   stream.synchronise();
   const auto bring_block = [&](const Tensor& to, const Tensor& from, std::int64_t first) {
     tiers_.links().count(TierLink::from_device, to.bytes(), [&] {
@@ -84,15 +89,16 @@ void TieredSums::add(const Arrival& there, Range sequences)
   const std::int64_t B = sequences.count / received_->ranks();
   for (std::int64_t q = 0; q < received_->ranks(); ++q) {
     wait_for_stores(landings_[now_]);
-    bring({there.shard, received_->from(q, there.shard), there.to}, device_.stream);
+    copy_to_host({there.shard, received_->from(q, there.shard), there.to}, device_.stream);
     add_term(there.to, sequences.first / B + q);
   }
 }
 
-void TieredSums::receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
+void TieredSums::reduce_scatter(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
 {
-  if (on_device_) return on_device_->receive(shard, gradients, group);
-  received_->receive(shard, gradients, group);
+  if (on_device_) return on_device_->reduce_scatter(shard, gradients, group);
+  if (adds_rank_by_rank()) return received_->receive(shard, gradients, group);
+  reduce_scatter_sum(gradients, group);
 }
 
 void TieredSums::add_term(const std::vector<Gradients>& gradients, std::int64_t term)

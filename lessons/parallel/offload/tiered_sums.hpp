@@ -59,13 +59,11 @@ class TieredSums {
 
   /// Reserves the landing buffer on the host for the gradients of a shard; one shard at a time.
   Arrival expect(std::size_t shard, const std::vector<Tensor>& gradients);
-  /// Copies the gradients to the host; they have arrived when this returns.
+  /// Leaves on each rank's device its shard of a bucket, ShardSums::reduce_scatter().
+  void reduce_scatter(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);
+  /// Copies the gradients to the host; they have arrived when this returns. Those of every rank are copied by add().
   /// @param stream  of the device, on which they are computed.
   void bring(const Arrival& there, Stream& stream);
-  /// True if gradients of each rank are added one by one: receive() and add() take the place of bring() then.
-  bool adds_rank_by_rank() const { return separate_ranks(plan_.step, plan_.ranks) > 1; }
-  /// Receives this rank's shard of a bucket from every rank, on the device; as ShardSums::receive().
-  void receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);
   /// Adds the gradients to the sums. The first micro-batch of a step, that of sequence 0, starts new sums. With
   /// early updates (OffloadPlan::updates_early()) the last arrival then holds the complete sum, which is stored
   /// nowhere else.
@@ -94,6 +92,8 @@ class TieredSums {
     std::vector<BlockBuffer> sums, tied;
     std::vector<Pending> stores;  // from there to the disk
   };
+  bool adds_rank_by_rank() const { return received_->ranks() > 1; }
+  void copy_to_host(const Arrival& there, Stream& stream);
   void wait_for_stores(Landing& landing);
   void add_term(const std::vector<Gradients>& gradients, std::int64_t term);
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t term);

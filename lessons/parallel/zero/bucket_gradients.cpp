@@ -42,7 +42,7 @@ std::vector<Tensor> BucketGradients::allocate(std::int64_t unit)
   return unit_tensors(table_, number, buffer_of(table_.unit_elements(number)), buffer_of(table_.replicated()));
 }
 
-Tensor BucketGradients::second_of(const Tensor& tied)
+Tensor BucketGradients::tied_to(const Tensor& tied)
 {
   if (layout_.tied.empty()) return tied;
   tied_ = Buffer(memory_, Category::gradients, layout_.type, tied.shape(), "second gradients of a tied tensor");

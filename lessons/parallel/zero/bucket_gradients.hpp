@@ -36,7 +36,7 @@ class BucketGradients {
   /// Tensor to which a second unit adds the gradient of a tied tensor.
   /// @param tied  its first gradient, which is alive.
   /// @return      @p tied itself; or a buffer of its own, all zero, if the two gradients are separate sums.
-  Tensor second_of(const Tensor& tied);
+  Tensor tied_to(const Tensor& tied);
   /// Gradients of a bucket, (its elements); followed by the second gradient of a tied tensor in this bucket, if the
   /// two are separate sums.
   std::vector<Tensor> of(std::size_t bucket) const;

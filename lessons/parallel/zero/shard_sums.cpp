@@ -1,5 +1,7 @@
 #include "lessons/parallel/zero/shard_sums.hpp"
 
+#include "lessons/parallel/zero/gradient_exchange.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -46,24 +48,25 @@ BatchShape with_padding(const BatchShape& batch, const Group& group)
 }
 
 ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
-                     const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own,
+                     const DeviceMemory& memory, const StepPlan& plan, const std::vector<Range>& own,
                      std::int64_t ranks)
-    : received_(memory, all, own, ranks)
+    : received_(memory, sums_of(plan), own, separate_ranks(plan, ranks))
 {
   for (const Range& shard : own)
-    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, shard)));
+    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(sums_of(plan), shard)));
 }
 
-void ShardSums::receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
+void ShardSums::reduce_scatter(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
 {
-  received_.receive(shard, gradients, group);
+  if (received_.ranks() > 1) return received_.receive(shard, gradients, group);
+  reduce_scatter_sum(gradients, group);
 }
 
 void ShardSums::add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients)
 {
   GradientSum& sum = *sums_[shard];
   if (sequences.first == 0) sum.clear();
-  if (!adds_rank_by_rank()) return sum.add(sequences, gradients);
+  if (received_.ranks() == 1) return sum.add(sequences, gradients);
   const std::int64_t B = sequences.count / received_.ranks();
   for (std::int64_t q = 0; q < received_.ranks(); ++q)
     sum.add({sequences.first + q * B, B}, received_.from(q, shard));

@@ -34,33 +34,29 @@ BatchShape with_padding(const BatchShape& batch, const Group& group);
 ///
 /// In exact arithmetic they are a subtree if N is a power of two. Otherwise no sum over the ranks has a place in the tree
 /// (adds_rank_by_rank()): each rank receives its shards of every rank's gradients, as many bytes, and adds them one by
-/// one.
+/// one. A lesson makes the same calls in any case.
 class ShardSums {
  public:
   /// @param arithmetic  order of the sums.
   /// @param kernels     add on @p stream; both outlive this, as does @p memory.
   /// @param memory      where the sums are stored.
-  /// @param all         layout of all gradients of the model: their type, and the token embedding's range if the
-  ///                    head's gradient of it is a separate sum.
+  /// @param plan        buckets, and layout of all gradients of the model.
   /// @param own         this rank's shards, ranges of the flat vector.
-  /// @param ranks       number of ranks that are added one by one, separate_ranks(); 1: none.
+  /// @param ranks       N, over which gradients are summed.
   ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
-            const GradientLayout& all, const std::vector<Range>& own, std::int64_t ranks = 1);
+            const StepPlan& plan, const std::vector<Range>& own, std::int64_t ranks);
 
-  /// True if gradients of each rank are added one by one, and so received by receive().
-  bool adds_rank_by_rank() const { return received_.ranks() > 1; }
-  /// Receives this rank's shard of a bucket from every rank, for the next add(); in place of sums over the ranks. All
-  /// ranks make this call, perhaps on another thread.
+  /// Leaves on each rank its shard of a bucket's gradients for the next add(): their sum over the ranks, or those of every
+  /// rank. All ranks make this call, perhaps on another thread.
   /// @param shard      number of the shard.
-  /// @param gradients  of the whole bucket, and the head's gradient of the token embedding if it is in the bucket.
-  void receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);
+  /// @param gradients  of the whole bucket, BucketGradients::of().
+  void reduce_scatter(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);
 
   /// Adds the gradients of one micro-batch to the sum of a shard. The first micro-batch of a step, that of sequence
   /// 0, starts a new sum.
   /// @param shard      number of the shard.
   /// @param sequences  of all ranks in this micro-batch.
-  /// @param gradients  of the shard's elements; and, if it is a separate sum, the head's gradient of the token
-  ///                   embedding's elements among them. Not read if receive() has received those of all ranks.
+  /// @param gradients  of the shard's elements, BucketGradients::of(). Not read if those of every rank have been received.
   void add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients);
   /// Sums over the step, one tensor per shard. To be called once a step.
   std::vector<Tensor> totals();

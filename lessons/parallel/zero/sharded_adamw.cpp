@@ -11,31 +11,15 @@ std::vector<Tensor> slices(const Tensor& flat, const std::vector<Range>& ranges)
   return views;
 }
 
-namespace {
-
-/// cut() of a tensor or of a sum.
-template <class Flat>
-std::vector<Flat> pieces(const Flat& flat, const std::vector<Range>& lengths)
+std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths)
 {
-  std::vector<Flat> views;
+  std::vector<Tensor> views;
   std::int64_t first = 0;
   for (const Range& range : lengths) {
     views.push_back(flat.slice({first, range.count}));
     first += range.count;
   }
   return views;
-}
-
-}  // namespace
-
-std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths)
-{
-  return pieces(flat, lengths);
-}
-
-std::vector<PartialSum> cut(const PartialSum& flat, const std::vector<Range>& lengths)
-{
-  return pieces(flat, lengths);
 }
 
 ShardedAdamW::ShardedAdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,

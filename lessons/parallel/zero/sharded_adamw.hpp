@@ -18,9 +18,6 @@ std::vector<Tensor> slices(const Tensor& flat, const std::vector<Range>& ranges)
 /// Views of consecutive pieces of a flat vector, as long as the given ranges.
 std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths);
 
-/// The shards of every subtree of a sum.
-std::vector<PartialSum> cut(const PartialSum& flat, const std::vector<Range>& lengths);
-
 /// AdamW for the shards of one rank, with moments, and master weights for bf16, of these elements only. AdamW
 /// updates each element independently of the others, so the result is that of an AdamW over all elements.
 class ShardedAdamW {

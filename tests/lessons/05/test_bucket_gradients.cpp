@@ -70,7 +70,7 @@ TEST_CASE("BucketGradients: backward passes add to zeroed tensors inside the buc
     Alive alive(bytes, false);
     for (int pass = 0; pass < 2; ++pass) {
       const EmbeddingTensors first = embedding_tensors(alive.gradients.allocate(0));
-      CHECK(alive.gradients.second_of(first.token).raw() == first.token.raw());
+      CHECK(alive.gradients.tied_to(first.token).raw() == first.token.raw());
       head_tensors(alive.gradients.allocate(5), first.token).norm_bias.span<float>()[0] = 9;
       for (const std::int64_t unit : {4, 2, 1}) alive.gradients.allocate(unit);
       branch_tensors(alive.gradients.allocate(3)).out_bias.span<float>()[5] = 7;
@@ -98,7 +98,7 @@ TEST_CASE("BucketGradients: the head's gradient of the token embedding may be a 
 {
   Alive alive(1, true);
   alive.gradients.allocate(5);
-  const Tensor first = alive.gradients.allocate(0)[0], second = alive.gradients.second_of(first);
+  const Tensor first = alive.gradients.allocate(0)[0], second = alive.gradients.tied_to(first);
   CHECK(alive.now() == head + embedding + token);
   second.span<float>()[40] = 3;
   CHECK(first.span<float>()[40] == 0);
@@ -123,7 +123,7 @@ TEST_CASE("alive_bytes: the peak of the gradients alive when one bucket at a tim
       INFO("bytes = " << bytes << ", tied_separate = " << tied_separate);
       Alive alive(bytes, tied_separate);
       std::optional<std::size_t> on_its_way;
-      alive.gradients.second_of(alive.gradients.allocate(0)[0]);  // the head's
+      alive.gradients.tied_to(alive.gradients.allocate(0)[0]);  // the head's
       for (std::int64_t unit = 5; unit >= 0; --unit) {
         alive.gradients.allocate(unit);
         for (std::size_t b = 0; b < alive.buckets.size(); ++b) {

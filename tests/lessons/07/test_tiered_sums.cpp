@@ -92,8 +92,8 @@ struct Summed {
   Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
   GroupForTest group{Algorithm::ring};
   Arithmetic arithmetic{options.tied_separate ? Sums::exact : Sums::fast};
-  ShardSums expected{arithmetic,        rank.lab.kernels(),      *rank.stream,
-                     rank.lab.memory(), sums_of(rank.plan.step), rank.plan.own};
+  ShardSums expected{arithmetic,     rank.lab.kernels(), *rank.stream,   rank.lab.memory(),
+                     rank.plan.step, rank.plan.own,      rank.plan.ranks};
   TieredSums sums{rank.plan, arithmetic, rank.tiers};
 };
 
