@@ -28,7 +28,7 @@ class Includes(unittest.TestCase):
     def test_the_page_of_lessons_parallel_is_true(self):
         paths = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("lessons/**/*.[ch]pp")]
         taught = includes.teachers(paths, lambda path: (ROOT / path).read_text("utf-8") if (ROOT / path).exists() else None)
-        rows = re.findall(r"^\| (\d\d) \| \[`(\w+\.hpp)`\]\((\w+)/\2\) \| \S", (ROOT / "lessons/parallel/README.md").read_text("utf-8"), re.MULTILINE)
+        rows = re.findall(r"^\| (\d\d) \| \[(\w+\.hpp)\]\((\w+)/\2\) \| \S", (ROOT / "lessons/parallel/README.md").read_text("utf-8"), re.MULTILINE)
         self.assertEqual({f"lessons/parallel/{idea}/{name}": lesson for lesson, name, idea in rows},
                          {path: lesson for path, lesson in taught.items() if path.endswith(".hpp")})
         self.assertEqual([path for path in paths if path.startswith("lessons/parallel/") and path not in taught], [])
