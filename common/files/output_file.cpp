@@ -4,14 +4,13 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cstdio>
+#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <random>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -291,10 +290,11 @@ Descriptor open_to_append(const std::string& path)
     return Descriptor(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | (pipe ? O_NONBLOCK : 0));
   };
   Descriptor file = open();
+  constexpr timespec nap{0, 100'000'000};
   for (int naps = 0; pipe && !file.good() && errno == ENXIO; ++naps) {
-    check(naps < 600,
-          fmt::format("cannot write to {}: no program has opened this pipe to read for a minute", path));
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const bool signalled = naps > 0 && nanosleep(&nap, nullptr) != 0;
+    check(naps < 600 && !signalled, fmt::format("cannot write to {}: no program has opened this pipe to read {}",
+                                                path, signalled ? "before a signal came" : "for a minute"));
     file = open();
   }
   check_system(file.good() && (!pipe || fcntl(file.id(), F_SETFL, O_APPEND) == 0), "write to " + path);

@@ -305,10 +305,17 @@ void Progress::report_times()
 
 int Progress::finish()
 {
-  const int status = report_.finish();
-  log_.close();
-  if (run_.session.rank() == 0 && !run_.options.html.empty()) write_page(run_.options.html, report_.json());
   constexpr int ended_by_signal = 128;  // as shells report it
+  int status = exit_failure;
+  try {
+    status = report_.finish();
+    log_.close();
+    if (run_.session.rank() == 0 && !run_.options.html.empty()) write_page(run_.options.html, report_.json());
+  } catch (const Error& error) {  // a signal ended the wait for the reader of a pipe
+    if (noted_request() == 0) throw;
+    print_text(stderr, fmt::format("error: {}\n", error.what()));
+    return ended_by_signal + noted_request();
+  }
   return stopped_by_ != 0 && status == exit_success ? ended_by_signal + stopped_by_ : status;
 }
 

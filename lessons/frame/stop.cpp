@@ -140,6 +140,11 @@ int StopRequests::end_step()
   return agreed_;
 }
 
+int noted_request()
+{
+  return noted_signal;
+}
+
 std::string name_of_signal(int signal)
 {
   for (const auto& [number, name] : named_requests)

@@ -38,6 +38,9 @@ class StopRequests {
   MPI_Request agreeing_ = MPI_REQUEST_NULL;
 };
 
+/// The signal that this rank has noted; 0 for none.
+int noted_request();
+
 /// The name of one of these signals.
 std::string name_of_signal(int signal);
 

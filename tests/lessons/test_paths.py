@@ -4,6 +4,7 @@ import filecmp
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -98,6 +99,18 @@ class Paths(ProgramCase):
         self.assertIn('"digest"', got[0])
         for option in ("checkpoint", "initial", "data"):
             self.assert_refused(*MODEL, f"--{option}={self.path('pipe')}", says=["a device or a pipe"])
+
+    def test_a_signal_ends_the_wait_for_the_reader_of_a_pipe(self):
+        os.mkfifo(self.path("pipe"))
+        with subprocess.Popen([os.path.join(BUILD, self.program), *MODEL, f"--report={self.path('pipe')}"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as run:
+            self.addCleanup(run.kill)
+            while "digest" not in run.stdout.readline() and run.poll() is None:
+                pass
+            time.sleep(0.5)
+            run.terminate()
+            self.assertEqual(run.wait(10), 128 + signal.SIGTERM)
+            self.assertIn("no program has opened this pipe to read before a signal came", run.stderr.read())
 
     def test_a_pipe_whose_reader_leaves(self):
         os.mkfifo(self.path("pipe"))
