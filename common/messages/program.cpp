@@ -135,8 +135,10 @@ std::optional<Stop> agree(const Session& session, const std::string& program, co
 {
   const Phase phase("waits for the other ranks' checks");
   try {
-    check_agreement(Communicator::world(), {{"the program that they run", program},
-                                            {"the revision of their program's sources", std::string(revision())}});
+    check_agreement(Communicator::world(),
+                    {{"the program that they run", program},
+                     {"the revision of their program's sources", std::string(revision())},
+                     {"--help", own && own->status == exit_success ? "with it" : "without it"}});
   } catch (const UserError& error) {
     return Stop{exit_user_error, error.what()};
   }

@@ -62,15 +62,18 @@ void check_alike(const OptionTable& options)
 {
   if (machine_of_ranks().size() == 1) return;
   std::vector<std::string> read;
+  std::vector<std::pair<std::string, std::string>> facts;
   for (const NamedFile& file : options.files()) {  // the options that --config sets are compared themselves
     const bool is_input = file.use == FileUse::read && !file.asked.starts_with("--config=");
     if (is_input || file.asked.starts_with("--checkpoint="))
       read.push_back(fmt::format("{} (content {:.16})", file.asked, content_digest(file.path)));
     if (file.asked.starts_with("--checkpoint="))  // rank 0 has just made its lock
-      read.push_back(fmt::format("its folder (lock {:.16})", content_digest(name_beside(file.path, ".", ".lock"))));
+      facts.emplace_back("the folder of " + file.asked + ", a file that all of them write",
+                         content_digest(name_beside(file.path, ".", ".lock")).empty()
+                             ? "a folder without this job's lock"
+                             : "the folder with this job's lock");
   }
-  std::vector<std::pair<std::string, std::string>> facts{
-      {"the files that they read", fmt::format("{}", fmt::join(read, ", "))}};
+  facts.emplace_back("the files that they read", fmt::format("{}", fmt::join(read, ", ")));
   const nlohmann::json all = options.json();
   for (const auto& [name, value] : all.items())
     facts.emplace_back("--" + name, value.is_string() ? value.get<std::string>() : json_text(value));

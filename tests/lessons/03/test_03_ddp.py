@@ -262,6 +262,8 @@ class WrongInput(Lesson):
         self.assertIn("the ranks differ in --seed.", text)
         self.assertIn("rank 1: 2", text)
         self.assertIn("the ranks differ in --dry-run.", self.different(["--dry-run"], []))
+        text = self.different([], ["--help"])
+        self.assertIn("the ranks differ in --help.\n       rank 0: without it\n       rank 1: with it\n", text)
 
     def test_ranks_that_run_different_programs(self):
         program = os.path.join(BUILD, self.program)
@@ -304,7 +306,8 @@ class WrongInput(Lesson):
         for folder in folders:
             os.mkdir(folder)
         text = self.different(["--checkpoint=new.h5"], ["--checkpoint=new.h5"], folders=folders)
-        self.assertRegex(text, r"rank 0: .*its folder \(lock \w+\)\n +rank 1: .*its folder \(lock \)")
+        self.assertIn("the ranks differ in the folder of --checkpoint=new.h5, a file that all of them write.\n"
+                      "       rank 0: the folder with this job's lock\n       rank 1: a folder without this job's lock\n", text)
 
     def test_a_file_that_only_one_rank_misses(self):
         os.mkdir(self.path("empty"))
