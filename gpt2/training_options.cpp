@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <fnmatch.h>
 #include <limits>
 #include <utility>
 
@@ -110,48 +111,63 @@ constexpr std::int64_t most_sequences = 1 << 20, most_epochs = 1'000'000, most_s
 /// A bound on the value of an option.
 struct Bound {
   const char* option;
-  double value;
+  std::string value;
   bool holds;
   const char* rule;
 };
 
 }  // namespace
 
+void check_patterns(const std::string& option, const std::string& asked, const std::vector<std::string>& names)
+{
+  std::vector<std::string> unused = split(asked, ',');
+  std::erase_if(unused, [&](const std::string& pattern) {
+    return std::ranges::any_of(
+        names, [&](const std::string& name) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  });
+  if (unused.empty()) return;
+  const std::string near = nearest(unused[0], names);
+  throw UserError(fmt::format("--{}={} names no tensor of this model with {}.", option, asked, one_of(unused)),
+                  (near.empty() ? "" : fmt::format("Did you mean {}? ", near)) +
+                      fmt::format("Its tensors are called {}, {} ... {}; * stands for any letters.", names[0],
+                                  names[1], names.back()));
+}
+
 void check_ranges(const TrainingOptions& o)
 {
   const LearningRateSchedule& s = o.schedule;
   const std::array<Bound, 24> bounds{{
-      {"steps", static_cast<double>(o.steps), o.steps >= 0 && o.steps <= most_steps,
-       "Use 1 to 2^32 - 1 steps, or 0."},
-      {"epochs", static_cast<double>(o.epochs), o.epochs >= 0 && o.epochs <= most_epochs,
+      {"steps", fmt::to_string(o.steps), o.steps >= 0 && o.steps <= most_steps, "Use 1 to 2^32 - 1 steps, or 0."},
+      {"epochs", fmt::to_string(o.epochs), o.epochs >= 0 && o.epochs <= most_epochs,
        "Use 1 to 1000000 epochs, or 0."},
-      {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1 && o.global_batch <= most_sequences,
+      {"global-batch", fmt::to_string(o.global_batch), o.global_batch >= 1 && o.global_batch <= most_sequences,
        "Use 1 to 1048576 sequences."},
-      {"micro-batch", static_cast<double>(o.micro_batch), o.micro_batch >= 0, "Use at least one sequence, or 0."},
-      {"sequence", static_cast<double>(o.sequence), o.sequence >= 0, "Use at least one token, or 0."},
-      {"learning-rate", s.peak, s.peak >= 0, "Use a number that is not negative."},
-      {"min-learning-rate", s.least, s.least >= 0, "Use a number that is not negative."},
-      {"warmup", static_cast<double>(s.warmup), s.warmup >= 0, "Use a number of steps, or 0 for none."},
-      {"beta1", o.adamw.beta1, o.adamw.beta1 >= 0 && o.adamw.beta1 < 1, "Use 0 <= beta1 < 1."},
-      {"beta2", o.adamw.beta2, o.adamw.beta2 >= 0 && o.adamw.beta2 < 1, "Use 0 <= beta2 < 1."},
-      {"epsilon", o.adamw.epsilon, o.adamw.epsilon > 0, "Use a positive number."},
-      {"weight-decay", o.adamw.weight_decay, o.adamw.weight_decay >= 0, "Use a number that is not negative."},
-      {"clip", o.clip, o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
-      {"dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
-      {"temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative."},
-      {"top-p", o.sampling.top_p, o.sampling.top_p > 0 && o.sampling.top_p <= 1, "Use 0 < top-p <= 1."},
-      {"sample", static_cast<double>(o.sample), o.sample >= 0 && o.sample <= most_sampled,
+      {"micro-batch", fmt::to_string(o.micro_batch), o.micro_batch >= 0, "Use at least one sequence, or 0."},
+      {"sequence", fmt::to_string(o.sequence), o.sequence >= 0, "Use at least one token, or 0."},
+      {"learning-rate", fmt::to_string(s.peak), s.peak >= 0, "Use a number that is not negative."},
+      {"min-learning-rate", fmt::to_string(s.least), s.least >= 0, "Use a number that is not negative."},
+      {"warmup", fmt::to_string(s.warmup), s.warmup >= 0, "Use a number of steps, or 0 for none."},
+      {"beta1", fmt::to_string(o.adamw.beta1), o.adamw.beta1 >= 0 && o.adamw.beta1 < 1, "Use 0 <= beta1 < 1."},
+      {"beta2", fmt::to_string(o.adamw.beta2), o.adamw.beta2 >= 0 && o.adamw.beta2 < 1, "Use 0 <= beta2 < 1."},
+      {"epsilon", fmt::to_string(o.adamw.epsilon), o.adamw.epsilon > 0, "Use a positive number."},
+      {"weight-decay", fmt::to_string(o.adamw.weight_decay), o.adamw.weight_decay >= 0,
+       "Use a number that is not negative."},
+      {"clip", fmt::to_string(o.clip), o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
+      {"dropout", fmt::to_string(o.dropout), o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
+      {"temperature", fmt::to_string(o.sampling.temperature), o.sampling.temperature >= 0,
+       "Use a number that is not negative."},
+      {"top-p", fmt::to_string(o.sampling.top_p), o.sampling.top_p > 0 && o.sampling.top_p <= 1,
+       "Use 0 < top-p <= 1."},
+      {"sample", fmt::to_string(o.sample), o.sample >= 0 && o.sample <= most_sampled,
        "Use 1 to 1000000 tokens, or 0."},
-      {"top-k", static_cast<double>(o.sampling.top_k), o.sampling.top_k >= 0,
-       "Use a number of tokens, or 0 for all."},
-      {"samples", static_cast<double>(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
-      {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
-      {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
+      {"top-k", fmt::to_string(o.sampling.top_k), o.sampling.top_k >= 0, "Use a number of tokens, or 0 for all."},
+      {"samples", fmt::to_string(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
+      {"threads", fmt::to_string(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
+      {"evaluate-every", fmt::to_string(o.evaluate_every), o.evaluate_every >= 0, "Use a number of steps, or 0."},
+      {"checkpoint-every", fmt::to_string(o.checkpoint_every), o.checkpoint_every >= 0,
        "Use a number of steps, or 0."},
-      {"checkpoint-every", static_cast<double>(o.checkpoint_every), o.checkpoint_every >= 0,
-       "Use a number of steps, or 0."},
-      {"stop-after", static_cast<double>(o.stop_after), o.stop_after >= 0, "Use a number of steps, or 0."},
-      {"compare", static_cast<double>(o.compare), o.compare >= 0, "Use a number of steps, or 0 for no comparison."},
+      {"stop-after", fmt::to_string(o.stop_after), o.stop_after >= 0, "Use a number of steps, or 0."},
+      {"compare", fmt::to_string(o.compare), o.compare >= 0, "Use a number of steps, or 0 for no comparison."},
   }};
   for (const Bound& bound : bounds)
     if (!bound.holds)
@@ -183,21 +199,11 @@ void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_
 /// Refuses patterns of --freeze that match no tensor, or leave none to train.
 void check_frozen(const std::string& asked, const ModelConfig& config)
 {
-  bool any_trained = false;
-  std::vector<std::string> unused;
-  const ParameterTable all(config);
-  for (const Parameter& p : all.entries()) any_trained |= !p.frozen;
-  for (const std::string& pattern : config.frozen) {
-    ModelConfig alone = config;
-    alone.frozen = {pattern};
-    const ParameterTable table(alone);
-    if (std::ranges::none_of(table.entries(), &Parameter::frozen)) unused.push_back(pattern);
-  }
-  if (!unused.empty())
-    throw UserError(fmt::format("--freeze={} names no tensor of this model with {}.", asked, one_of(unused)),
-                    fmt::format("Its tensors are called {}, {} ... {}; * stands for any letters.",
-                                all.entries()[0].name, all.entries()[1].name, all.entries().back().name));
-  if (!any_trained)
+  const ParameterTable table(config);
+  std::vector<std::string> names;
+  for (const Parameter& p : table.entries()) names.push_back(p.name);
+  check_patterns("freeze", asked, names);
+  if (std::ranges::all_of(table.entries(), &Parameter::frozen))
     throw UserError(fmt::format("--freeze={} leaves no tensor to train.", asked),
                     "Use patterns that match fewer tensors, such as h.0.*.");
 }

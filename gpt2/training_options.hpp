@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/program/options.hpp"
 #include "data/loader.hpp"
@@ -99,6 +100,11 @@ struct TrainingOptions {
 
 /// Declares all options in @p table.
 void declare(OptionTable& table, TrainingOptions& options);
+
+/// Refuses an option whose value is patterns of tensors, with commas between, when one of them matches none.
+/// @param names  of all tensors.
+/// @throws UserError  with the patterns, and names that are there.
+void check_patterns(const std::string& option, const std::string& asked, const std::vector<std::string>& names);
 
 /// Refuses numbers that no run can have, whatever its layout. Other checks compute with them, so this is the first.
 /// @throws UserError for the first of them.

@@ -108,6 +108,8 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
        "It is the rate of the virtual clock: add --link=5us,10GB/s."},  // --partition: of schedules too
       {"copies", o.elastic, "without --elastic", "Copies take the place of ranks that die: add --elastic."},
       {"warmup", o.schedule.warmup <= steps, in_run, "The warm-up would not end. " + fewer},
+      {"warmup", o.schedule.warmup < steps || !decays, in_run,
+       "The rate of --learning-rate-schedule=cosine would not fall. Use fewer, or train longer."},
       {"min-learning-rate", decays, "without a rate that falls",
        no_effect + "Add --learning-rate-schedule=cosine."},
       {"min-learning-rate", o.schedule.least <= o.schedule.peak,
@@ -120,6 +122,10 @@ void check_effects(const OptionTable& table, const LessonOptions& o, std::int64_
       {"evaluate-every", o.evaluate_every <= steps, in_run, no_effect + fewer},
       {"check-every", o.check_every <= steps, in_run, no_effect + fewer},
       {"compare", o.compare <= steps, in_run, fewer},
+      {"samples", draws, "with --temperature=0",
+       "The most likely token is always taken, and all samples are equal: use a higher temperature."},
+      {"top-k", o.sampling.top_k < o.config().vocabulary, fmt::format("of {} tokens", o.config().vocabulary),
+       "Draw from fewer than all of the vocabulary."},
       {"top-k", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."},
       {"top-p", draws, "with --temperature=0", "The most likely token is always taken: use a higher temperature."}};
   for (const char* option : {"prompt", "prompt-file", "stop", "samples", "temperature", "top-k", "top-p"})

@@ -147,8 +147,19 @@ class Records(ShortTextCase):
         self.assertRegex(done.stderr, f"{path} has what was noted in the (step|\\d steps) before")
         self.assertIn("First difference: step 0, loss and norm: learning rate.", self.compare(right, path).stdout)
 
+    def test_tensors_of_other_shapes_are_not_compared(self):
+        right = self.record("right")
+        for option in ("--sequence=16", "--channels=64", "--vocabulary=257", "--global-batch=4", "--layers=1"):
+            name = option.split("=", maxsplit=1)[0]
+            base = [word for word in EXACT if not word.startswith(name)]
+            path = os.path.join(self.folder, "other.h5")
+            self.assertEqual(self.run_program(*base, self.data, option, f"--record={path}").returncode, 0)
+            self.assert_is_refusal(self.compare(right, path), ["different models, batches or lengths of sequences"])
+
     def test_what_cannot_be_recorded_is_refused(self):
         none = os.path.join(self.folder, "none.h5")
+        self.assert_refused(f"--record={none}", "--record-values=loss,h.0.atn", says=[
+            "--record-values=loss,h.0.atn names no tensor of this model with h.0.atn.", "Did you mean h.0.attn? Its tensors are called loss"])
         self.assert_refused("--record-values=*", says=["--record-values=*", "--record=FILE"])
         self.assert_refused("--check-against=reference", "--resume", f"--checkpoint={none}", says=["--check-against=reference", "--seed"])
         self.assert_refused("--record=/nowhere/x.h5", says=["/nowhere", "--record"])

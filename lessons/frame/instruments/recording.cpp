@@ -23,6 +23,7 @@ void check_recording(const LessonOptions& options)
   if (options.elastic && options.records())
     throw UserError("--record with --elastic.",
                     "What a rank has noted is lost when it dies. Leave one of them out.");
+  check_patterns("record-values", options.record_values, record_names(options.config()));
 }
 
 namespace {

@@ -547,6 +547,8 @@ class Samples(Frame):
             *(([option], [f"{option} without a sample", "It has no effect", "--sample=N"])
               for option in ("--prompt=a", "--prompt-file=/dev/null", "--stop=.", "--samples=2", "--temperature=2", "--top-k=5")),
             (["--sample=2", "--temperature=0", "--top-k=5"], ["--top-k=5 with --temperature=0"]),
+            (["--sample=2", "--temperature=0", "--samples=2"], ["--samples=2 with --temperature=0", "all samples are equal"]),
+            (["--sample=2", "--top-k=256"], ["--top-k=256 of 256 tokens"]),
             (["--sample=2", "--prompt-file=/dev/stdin"], ["is a pipe or a device, which only one of 2 ranks could read"]),
             (["--sample=2", "--prompt=a", "--prompt-file=/nowhere"], ["both say what a sample begins with"]),
             (["--sample=2", "--prompt-file=/nowhere"], ["/nowhere"]),
