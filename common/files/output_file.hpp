@@ -14,7 +14,7 @@
 ///
 /// A file is written under a temporary name in the same folder and renamed when it is complete: readers see either
 /// the old content or the new, even after a crash. If the name is a symbolic link, the file to which it points is
-/// replaced, and the link is kept. The new file has the owner, group and permissions of the old one.
+/// replaced, and the link is kept; other hard links of the file keep the old content. The new file has the owner, group and permissions of the old one.
 
 namespace rankwise {
 
