@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,37 @@ bool fits(const RankMemory& memory, const Machine& machine)
   return memory.total() <= machine.memory && memory.host * machine.gpus_per_node <= machine.host_memory;
 }
 
+namespace {
+
+/// Which layouts can fit. Those that differ in the micro-batch and in the stages of a rank alone are judged together: one
+/// sequence and one stage need least.
+class Fitting {
+ public:
+  Fitting(const Job& job, const LayoutWishes& wishes, const Machine& machine)
+      : job_(job), wishes_(wishes), machine_(machine)
+  {
+  }
+
+  bool can_fit(PlannedLayout layout)
+  {
+    if (wishes_.micro_batch == 0) layout.micro_batch = 1;
+    if (wishes_.chunks == 0) layout.chunks = 1;
+    const auto [known, is_new] = known_.try_emplace(describe(layout, job_.global_batch), false);
+    if (is_new)
+      known->second = least_bytes(job_, layout) <= machine_.memory &&
+                      fits(largest_memory(job_, layout, machine_.memory), machine_);
+    return known->second;
+  }
+
+ private:
+  const Job& job_;
+  const LayoutWishes& wishes_;
+  const Machine& machine_;
+  std::map<std::string, bool> known_;
+};
+
+}  // namespace
+
 std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus,
                           std::size_t most)
 {
@@ -26,9 +58,10 @@ std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Mach
 
   // Times are cheap, memory is not: it is computed from the fastest layout on, until enough of them fit.
   std::vector<Plan> fitting;
+  Fitting layouts(job, wishes, machine);
   for (Plan& plan : all) {
     if (fitting.size() == most) break;
-    if (least_bytes(job, plan.layout) > machine.memory) continue;
+    if (least_bytes(job, plan.layout) > machine.memory || !layouts.can_fit(plan.layout)) continue;
     plan.memory = largest_memory(job, plan.layout, machine.memory);
     if (fits(plan.memory, machine)) fitting.push_back(std::move(plan));
   }
@@ -37,14 +70,11 @@ std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Mach
 
 bool any_fits(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
 {
-  std::vector<std::pair<double, PlannedLayout>> all;
-  for (const PlannedLayout& layout :
-       all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node))
-    if (const double least = least_bytes(job, layout); least <= machine.memory) all.emplace_back(least, layout);
-  std::ranges::stable_sort(all, {}, [](const auto& candidate) { return candidate.first; });
-  return std::ranges::any_of(all, [&](const auto& candidate) {
-    return fits(largest_memory(job, candidate.second, machine.memory), machine);
-  });
+  std::vector<PlannedLayout> all =
+      all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node);
+  std::ranges::stable_sort(all, {}, [&](const PlannedLayout& layout) { return least_bytes(job, layout); });
+  Fitting layouts(job, wishes, machine);
+  return std::ranges::any_of(all, [&](const PlannedLayout& layout) { return layouts.can_fit(layout); });
 }
 
 std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
