@@ -193,7 +193,7 @@ void check_step(const ModelConfig& config, std::int64_t sequences, std::int64_t 
       fmt::format("a step of --global-batch={} with sequences of {} tokens has {:.4g} operations, too many.",
                   sequences, T, flops * static_cast<double>(sequences)),
       fmt::format("The most are {:.0e}. Use {}.", most,
-                  flops > most ? "a smaller model, or a shorter --sequence"
+                  flops > most ? "a smaller model, or shorter sequences"
                                : fmt::format("--global-batch={:.0f} or less", std::floor(most / flops))));
 }
 

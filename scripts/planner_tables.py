@@ -90,7 +90,7 @@ def memory_rows():
                 continue
             p, t, m, layers = (int(row[name]) for name in ("pp", "tp", "m", "layers_per_stage"))
             report = plan("v100-32gb-sxm", "--precision=fp16", f"--gpus={p * t}", f"--tp={t}", f"--pp={p}", f"--layers={p * layers}",
-                          f"--channels={row['hidden']}", "--heads=32", "--sequence=1024", "--vocabulary=50688",
+                          f"--channels={row['hidden']}", "--heads=32", "--context=1024", "--vocabulary=50688",
                           f"--micro-batch={row['micro_batch']}", "--virtual-stages=1", "--recompute=full", "--sequence-parallel=off",
                           f"--global-batch={m * int(row['micro_batch'])}")
             yield (f"{p * layers} layers, {row['hidden']} channels, tp={t} pp={p}, stage {row['stage']}",

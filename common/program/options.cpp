@@ -135,7 +135,7 @@ void OptionTable::parse(int argc, char** argv)
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!texts[i]) continue;
     set(entries_[i], *texts[i], fmt::format("--{}={}", entries_[i].name, *texts[i]));
-    if (i == 0) read_config_file(config_);
+    if (i == 0) read_file(config_, "--config=" + config_);
   }
 }
 
@@ -171,11 +171,10 @@ std::vector<std::optional<std::string>> OptionTable::split(const std::vector<std
   return texts;
 }
 
-void OptionTable::read_config_file(const std::string& path)
+void OptionTable::read_file(const std::string& path, const std::string& asked)
 {
   std::istringstream file(
-      whole_text(path, {.asked = "--config=" + path, .remedy = "Name a text file with one name = value per line."},
-                 1'000'000));
+      whole_text(path, {.asked = asked, .remedy = "Name a text file with one name = value per line."}, 1'000'000));
   std::string line;
   std::vector<std::string> seen;
   for (int number = 1; std::getline(file, line); ++number) {

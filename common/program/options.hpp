@@ -74,6 +74,11 @@ class OptionTable {
   ///           unspecified.
   void parse(int argc, char** argv);
 
+  /// Sets options from a configuration file.
+  /// @param asked    how the user named the file, as "--config=FILE".
+  /// @failure  UserError, as parse().
+  void read_file(const std::string& path, const std::string& asked);
+
   /// Name of the program.
   const std::string& program() const { return program_; }
 
@@ -115,7 +120,6 @@ class OptionTable {
 
   void add_entry(Entry entry);
   const Entry* find(const std::string& name) const;
-  void read_config_file(const std::string& path);
   void set(Entry& entry, const std::string& text, const std::string& asked);
   /// The text after each entry's name on the command line; empty if it is not given.
   std::vector<std::optional<std::string>> split(const std::vector<std::string>& words) const;

@@ -87,9 +87,7 @@ Machine read_machine(const std::string& path)
   for (const ConstantKind& kind : constant_kinds())
     table.add("Constants", names.emplace_back(kind.name), machine.constants.*kind.constant, "");
 
-  std::string program = "machine", file = "--config=" + path;
-  std::array<char*, 3> arguments{program.data(), file.data(), nullptr};
-  table.parse(2, arguments.data());
+  table.read_file(path, "--machine=" + path);
   if (machine.name.empty())
     throw UserError(fmt::format("name is empty in {}.", path), "Say what the machine is called.");
   std::erase_if(names, [&](const std::string& name) { return table.given(name); });

@@ -109,10 +109,10 @@ void check_options(const PlannerOptions& o, const OptionTable& table, const Sess
                                     {"global-batch", o.global_batch}})
     if (value < 0)
       refuse(fmt::format("--{}={} is not a number.", name, value), "Use 1 or more, or 0 for the default.");
+  const std::int64_t most = o.question == Question::fewest_gpus ? 65536 : o.gpus;
   for (const std::int64_t degree : {w.dp, w.tp, w.pp, w.cp, w.ep})
-    if (degree > o.gpus)
-      refuse(fmt::format("{} ranks along an axis are more than --gpus={}.", degree, o.gpus),
-             "Use smaller degrees.");
+    if (degree > most)
+      refuse(fmt::format("{} ranks along an axis are more than {} GPUs.", degree, most), "Use smaller degrees.");
   if (o.global_batch > 1'000'000'000)
     refuse(fmt::format("--global-batch={} is above 10^9.", o.global_batch), "Use a smaller batch.");
   if (o.type == PlannedType::fp16 && o.system == System::rankwise)
@@ -126,6 +126,9 @@ void check_options(const PlannerOptions& o, const OptionTable& table, const Sess
   const bool measures = !o.calibrate.empty() || !o.check.empty();
   std::vector<Effect> effects{
       {"days", o.question == Question::fewest_gpus, "on another question", "Add --question=fewest-gpus."},
+      {"gpus", o.question != Question::fewest_gpus, "with --question=fewest-gpus", "It is what is asked for."},
+      {"layers", o.question != Question::largest_model, "with --question=largest-model",
+       "It is what is asked for."},
       {"rows", !o.calibrate.empty(), "without --calibrate", "Add --calibrate=FILE."}};
   for (const char* option : {"only", "skip", "measured-with"})
     effects.push_back({option, measures, "without measured steps", "Add --calibrate=FILE or --check=FILE."});

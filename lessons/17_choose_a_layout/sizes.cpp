@@ -36,7 +36,7 @@ ModelConfig PlannedModel::config() const
   if (heads != 0) model.heads = heads;
   if (channels != 0) model.channels = channels;
   if (vocabulary != 0) model.vocabulary = vocabulary;
-  if (sequence != 0) model.context = sequence;
+  if (context != 0) model.context = context;
   model.experts = experts;
   check_config(model);
   return model;
@@ -51,7 +51,7 @@ void declare(OptionTable& table, PlannedModel& model)
   table.add("Model", "channels", model.channels, "channels; 0: the preset's");
   table.add("Model", "vocabulary", model.vocabulary, "entries of the vocabulary, with padding; 0: the preset's");
   declare(table, model.experts);
-  table.add("Model", "sequence", model.sequence, "tokens of a sequence; 0: the preset's");
+  table.add("Model", "context", model.context, "tokens of a sequence; 0: the preset's");
 }
 
 std::int64_t parameters_of_stage(const ModelConfig& model, std::int64_t tp, std::int64_t pp, std::int64_t stage,

@@ -19,7 +19,7 @@ struct PlannedModel {
   std::int64_t heads = 0;          ///< H
   std::int64_t channels = 0;       ///< C
   std::int64_t vocabulary = 0;     ///< V, with its padding
-  std::int64_t sequence = 0;       ///< T, also the number of position embeddings
+  std::int64_t context = 0;        ///< T, also the number of position embeddings
   ExpertConfig experts = {};       ///< experts of the MLP branches
 
   /// All sizes filled in.

@@ -14,7 +14,7 @@ MACHINES = pathlib.Path(__file__).resolve().parents[3] / "lessons/17_choose_a_la
 
 PROGRAM = "lessons/17_choose_a_layout"
 A100 = f"--machine={MACHINES / 'a100-80gb-sxm.conf'}"
-SMALL = ["--layers=4", "--heads=4", "--channels=32", "--sequence=32", "--vocabulary=256", "--precision=f32"]
+SMALL = ["--layers=4", "--heads=4", "--channels=32", "--context=32", "--vocabulary=256", "--precision=f32"]
 
 
 class Planner(ProgramCase):
@@ -72,7 +72,7 @@ class OfTheLessons(Planner):
                                           (64, 2, 2, 0, "off"), (256, 4, 1, 2, "off")]:
             with self.subTest(dp=dp, tp=tp, pp=pp, zero=zero, sequence_parallel=divided):
                 plan, _, text = self.plan_and_dry_run(
-                    machine, dp * tp * pp, "--layers=8", "--heads=32", "--channels=4096", "--sequence=2048", "--vocabulary=51200",
+                    machine, dp * tp * pp, "--layers=8", "--heads=32", "--channels=4096", "--context=2048", "--vocabulary=51200",
                     "--precision=f32", f"--global-batch={max(16, 2 * dp)}", "--micro-batch=1", f"--dp={dp}", f"--tp={tp}", f"--pp={pp}",
                     f"--zero={zero}", f"--sequence-parallel={divided}", "--recompute=none", "--virtual-stages=1")
                 for part, words in [("tensor-parallel sums", "to parts|to tensor-parallel ranks"),
@@ -85,7 +85,7 @@ class OfTheLessons(Planner):
         for gpus, pp, stages in [(4, 4, 1), (4, 4, 2), (8, 2, 4), (1024, 16, 1)]:
             with self.subTest(gpus=gpus, pp=pp, stages=stages):
                 plan, report, _ = self.plan_and_dry_run(
-                    machine, gpus, "--layers=64", "--heads=4", "--channels=256", "--sequence=256", "--vocabulary=64", "--precision=f32",
+                    machine, gpus, "--layers=64", "--heads=4", "--channels=256", "--context=256", "--vocabulary=64", "--precision=f32",
                     f"--global-batch={16 * gpus // pp}", "--micro-batch=1", f"--dp={gpus // pp}", "--tp=1", f"--pp={pp}",
                     f"--virtual-stages={stages}", "--zero=0", "--sequence-parallel=off", "--recompute=none")
                 time_s = plan["time_s"]
@@ -95,7 +95,7 @@ class OfTheLessons(Planner):
 
 class OfOtherPrograms(Planner):
     def test_activations_are_of_the_micro_batches_that_lesson_09_has_in_flight(self):
-        sizes = ["--layers=16", "--heads=4", "--channels=256", "--sequence=128", "--vocabulary=64"]
+        sizes = ["--layers=16", "--heads=4", "--channels=256", "--context=128", "--vocabulary=64"]
         layer = 128 * 256 * (34 + 5 * 4 * 128 / 256)  # T b C (34 + 5 H T / C)
         rest = {}  # what a stage has beside activations, however many micro-batches there are
         for p, v, m in [(4, 1, 1), (4, 1, 2), (4, 1, 3), (4, 1, 4), (4, 1, 9), (8, 1, 2), (8, 1, 8), (4, 2, 4), (4, 4, 8)]:
@@ -168,15 +168,18 @@ class Refusals(Planner):
             ([A100, "--model=22b", "--experts=4", "--ep=3", "--gpus=64"], ["ep=3 does not divide"]),
             ([A100, "--model=22b", "--precision=fp16"], ["fp16 is not known of the lessons"]),
             ([A100, "--model=22b", "--precision=f32", "--system=megatron"], ["f32 is planned for the lessons only"]),
-            ([A100, "--dp=4294967296", "--tp=4294967296"], ["more than --gpus=8"]),
+            ([A100, "--dp=4294967296", "--tp=4294967296"], ["more than 8 GPUs"]),
             ([A100, "--global-batch=9223372036854775807"], ["is above 10^9"]),
             ([A100, "--model=175b"], ["The layout that needs least"]),
             ([A100, "--check=/tmp"], ["/tmp is a folder"]),
             ([A100, "--gpus=0"], ["--gpus=0 is not from 1"]),
             ([A100, "--days=3"], ["--days=3 on another question", "--question=fewest-gpus"]),
+            ([A100, "--question=fewest-gpus", "--gpus=16"], ["--gpus=16 with --question=fewest-gpus"]),
+            ([A100, "--question=largest-model", "--layers=16"], ["--layers=16 with --question=largest-model"]),
+            ([A100, "--context=-1"], ["--context=-1 is out of range"]),
             ([A100, "--only=x"], ["--only=x without measured steps"]),
             ([A100, "--model=22b", "--auxiliary-loss=0.1"], ["--auxiliary-loss=0.1 with --experts=1"]),
-            ([A100, "--sequence=2147483648", "--channels=8", "--heads=1", "--layers=1", "--vocabulary=8"], ["operations, too many"]),
+            ([A100, "--context=2147483648", "--channels=8", "--heads=1", "--layers=1", "--vocabulary=8"], ["operations, too many"]),
             ([A100, "--rows=11"], ["--rows=11 is not from 1 to 10"]),
             ([A100, "--model=22b", "--system=megatron", "--tp=7"], ["the degrees do not divide 8 GPUs"]),
             ([A100, "--model=22b", "--system=megatron", "--zero=3"], ["Megatron-LM"]),
@@ -185,7 +188,7 @@ class Refusals(Planner):
             ([A100, "--model=22b", "--system=megatron", "--gpus=16", "--pp=1", "--recompute=none", "--tp=2"], ["This one fits"]),
             ([A100, "--model=1t", "--system=megatron", "--question=fewest-gpus", "--days=1e-3"], ["No number of GPUs"]),
             ([A100, "--calibrate=nowhere.csv"], ["nowhere.csv"]),
-            (["--machine=nowhere.conf"], ["nowhere.conf"])])
+            (["--machine=nowhere.conf"], ["--machine=nowhere.conf does not exist"])])
 
 
 if __name__ == "__main__":
