@@ -7,7 +7,7 @@
     scripts/course/exercise.py mutants 01    checks the judge and the tests: each wrong solution in tests/mutants/ must lose its
                                       points, each right one keep them, and each broken lesson be noticed
     scripts/course/exercise.py mutants --some
-                                      the same in some minutes for all lessons: every patch must fit its place, and the
+                                      the same in some minutes for all lessons: every one must fit its place, and the
                                       first wrong solution of each exercise and the first broken lesson are looked at
 
 An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
@@ -18,7 +18,7 @@ An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or comm
     // END EXERCISE
 
 Its title is the text up to the first colon or full stop. Of a student's copy only the bodies of the regions are read. Each is
-compiled and judged alone, in a sandbox, with the reference's other exercises (judge.py; mutants.py tells what a patch is).
+compiled and judged alone, in a sandbox, with the reference's other exercises (judge.py; mutants.py tells how mutants are written).
 Students test themselves with the tests that carry the ctest label exercise-01.1.
 
 Exit status: 0 all points (or all mutants caught), 1 not all, 2 asked for something impossible.

@@ -1,17 +1,15 @@
 """Wrong solutions and broken lessons (tests/mutants), each planted in a lesson that trains: where the record of such a run parts
-from that of the right one, and whether the patched function makes that tensor, or is the first to feed it.
+from that of the right one, and whether the broken function makes that tensor, or is the first to feed it.
 """
 
-import dataclasses
-import pathlib
 import re
 import shutil
 import subprocess
 
-from exercise_tree import apply_patch, read_tree
+from exercise_tree import all_regions, read_tree
 from includes import lesson_files, reached
 from made_by import MADE_BY
-from mutants import NAME, mutant_paths
+from mutants import all_entries, read_mutant
 from planted import NO_PROGRESS, ROOT
 
 MODEL = ("--steps=3", "--channels=32", "--heads=4", "--context=32", "--global-batch=8", "--dropout=0.1")
@@ -52,24 +50,11 @@ LAYERS = {"09": 4, "10": 4, "11": 4, "16": 4}  # others have 2
 NOT_TRAINED = ("lessons/00_mpi/", "lessons/02_collectives/")  # programs without a model
 
 
-@dataclasses.dataclass
-class Mutant:
-    """A patch of tests/mutants."""
-
-    name: str    # of the file, without .patch
-    broken: str  # the exercise, or the lesson
-    patch: str
-
-    @property
-    def lesson(self):
-        return self.broken[:2]
-
-
 def all_mutants(tree, only=()):
     """All wrong solutions and broken lessons, or those whose names begin so."""
-    found = [(pathlib.PurePosixPath(path).stem, NAME.match(path)) for path in mutant_paths(tree, "")]
-    return [Mutant(name, match[2], tree[match.string].decode()) for name, match in found
-            if match and not match[1] and (not only or name.startswith(tuple(only)))]
+    regions = all_regions(tree)
+    return [read_mutant(tree, regions, entry) for entry in all_entries(tree)
+            if entry.kind != "RIGHT" and (not only or entry.name.startswith(tuple(only)))]
 
 
 def made_by(name, broken, first):
@@ -92,14 +77,13 @@ class Locator:
         self.right = {}  # run -> record of the right program
 
     def compile(self, mutant):
-        """The object files of what a patch changes, by source."""
+        """The object files of what a mutant changes, by source."""
         output, objects = self.bench.work / mutant.name, {}
-        changed = apply_patch(self.tree, mutant.patch, mutant.name)
-        for path, content in changed.items():
+        for path, content in mutant.changed.items():
             (output / path).parent.mkdir(parents=True, exist_ok=True)
             (output / path).write_bytes(content)
-        for path in changed_sources(self.tree, changed, mutant.lesson):
-            source = output / path if path in changed else ROOT / path
+        for path in changed_sources(self.tree, mutant.changed, mutant.lesson):
+            source = output / path if path in mutant.changed else ROOT / path
             objects[path] = (output / path).with_suffix(".o")
             if error := self.bench.compile(path, source, objects[path], "-Wno-error", headers=output):
                 return None, error
@@ -139,7 +123,7 @@ class Locator:
 
     def outcome(self, mutant):
         """The outcome of a mutant: a dictionary with "outcome", and with "run" and "first" where a number changes."""
-        if all(path.startswith(NOT_TRAINED) for path in re.findall(r"^\+\+\+ b/(.*)$", mutant.patch, re.MULTILINE)):
+        if all(path.startswith(NOT_TRAINED) for path in mutant.changed):
             return {"outcome": "no model is trained with it"}
         objects, error = self.compile(mutant)
         if error:

@@ -1,10 +1,10 @@
 """Checks the judge and the tests: each wrong solution must lose its points, each right one keep them, and each lesson that is
 broken elsewhere be noticed.
 
-A wrong solution is tests/mutants/01/01.1_name.patch: one line that says what is wrong, then a unified diff (-p1) that changes
-nothing but the body of exercise 01.1. A right one, other in style, is tests/mutants/01/right/01.1_name.patch. A broken lesson
-is tests/mutants/01/01_name.patch, which changes something outside of all exercises; one of the tests with the ctest label
-lesson-01 must fail then.
+The solutions of exercise 01.1 stand in tests/mutants/01/01.1.bodies, each as a line `// WRONG name`, or `// RIGHT name` where it
+differs only in style, a line `// sentence` that says what is wrong, or how it differs, and the body of the region. The broken lessons
+stand in tests/mutants/01/01.patches, each as `// BROKEN name`, `// sentence`, and a unified diff (-p1) that changes something outside
+of all exercises; one of the tests with the ctest label lesson-01 must fail then.
 """
 
 import concurrent.futures
@@ -15,11 +15,12 @@ import pathlib
 import re
 
 from exercise_bench import Bench, first_error
-from exercise_tree import Refused, all_regions, apply_patch, outside, read_tree, stubbed_files
+from exercise_tree import Refused, all_regions, apply_patch, outside, read_tree, replace_bodies, stubbed_files
 from judge import Judge
 from sandbox_walls import bubblewrap_works
 
-NAME = re.compile(r"tests/mutants/\d\d/(right/)?(\d\d(?:\.\d+)?)_\w+\.patch$")
+NAME = re.compile(r"tests/mutants/(\d\d)/(?:\1\.\d+\.bodies|\1\.patches)$")
+KINDS = {".bodies": ("WRONG", "RIGHT"), ".patches": ("BROKEN",)}
 
 
 class Tally:
@@ -38,9 +39,63 @@ class Tally:
         return 0 if self.count[False] == 0 else 1
 
 
+# ---- Files of bodies and patches --------------------------------------------------------------------------------------
+
+@dataclasses.dataclass
+class Entry:
+    """A body or a patch in a file of them."""
+
+    path: str
+    line: int    # of its first line
+    broken: str  # the file's name: an exercise, or a lesson
+    kind: str
+    name: str    # "01.1_adds_two"
+    what: str
+    lines: list
+
+
+def read_entries(path, text, kinds):
+    """The entries of a file: each is a line `// KIND name`, a line `// sentence`, and further lines, none of which begins with
+    two slashes. Refused names file and line of what is none."""
+    entries, names = [], {}
+
+    def refuse(line, why):
+        raise Refused(f"{path}:{line}: {why}")
+
+    for line, words in enumerate(text.removesuffix("\n").split("\n"), 1):
+        if entries and line == entries[-1].line + 1:
+            if not words.startswith("// "):
+                refuse(line, f"expected: // a sentence about {entries[-1].name}")
+            entries[-1].what = words[3:]
+        elif entries and not words.startswith("//"):
+            entries[-1].lines.append(words)
+        else:
+            match = re.fullmatch(rf"// ({'|'.join(kinds)}) (\w+)", words)
+            if not match:
+                refuse(line, "expected: " + ", or ".join(f"// {kind} name" for kind in kinds))
+            if line != names.setdefault(match[2], line):
+                refuse(line, f"the name {match[2]} stands already in line {names[match[2]]}")
+            stem = pathlib.PurePosixPath(path).stem
+            entries.append(Entry(str(path), line, stem, match[1], f"{stem}_{match[2]}", "", []))
+    for entry in entries:
+        if not entry.lines:
+            refuse(entry.line, f"{entry.name} has a sentence or its lines missing")
+    return entries
+
+
+def all_entries(tree, lesson=""):
+    """The entries of tests/mutants of a lesson; of all where it is empty. What is known of them (scripts/locate_mutants.py) is none."""
+    found = []
+    for path in sorted(path for path in tree if path.startswith(f"tests/mutants/{lesson}") and not path.endswith("/located.json")):
+        if not NAME.match(path):
+            raise Refused(f"{path} is not named as tests/mutants/01/01.1.bodies or tests/mutants/01/01.patches")
+        found += read_entries(path, tree[path].decode(), KINDS[pathlib.PurePosixPath(path).suffix])
+    return found
+
+
 @dataclasses.dataclass
 class Mutant:
-    """A patch that fits its place."""
+    """A body or a patch that fits its place."""
 
     name: str
     broken: str    # an exercise, or a lesson
@@ -48,55 +103,41 @@ class Mutant:
     changed: dict  # path -> bytes
     right: bool
 
-
-def mutant_paths(tree, lesson):
-    """The patches of a lesson; of all where it is empty. What is known of them (scripts/locate_mutants.py) is none."""
-    return [path for path in sorted(tree) if path.startswith(f"tests/mutants/{lesson}") and not path.endswith("/located.json")]
-
-
-def misplaced(tree, changed, regions, broken):
-    """The misplaced changes of a patch, as a sentence; empty if there are none. `broken` is an exercise, or a lesson;
-    `regions` are those of its lesson."""
-    def without(text, path, exercises):
-        return functools.reduce(lambda rest, exercise: outside(path, rest, exercise), exercises, text.decode())
-
-    exercises = [region.exercise for region in regions]
-    if broken not in exercises and "." in broken:
-        return f"there is no exercise {broken}"
-    mine = [broken] if broken in exercises else exercises
-    same = [without(content, path, mine) == without(tree[path], path, mine) for path, content in changed.items()]
-    if broken in exercises:
-        return "" if all(same) else f"changes more than the body of exercise {broken}"
-    return "" if not any(same) else f"breaks an exercise of lesson {broken}: its name should say which"
+    @property
+    def lesson(self):
+        return self.broken[:2]
 
 
-def read_mutant(tree, regions, path):
-    """The mutant of one patch; Refused says why it is none."""
-    match = NAME.match(path)
-    if not match:
-        raise Refused("is not named as 01.1_what_is_wrong.patch or 01_what_is_wrong.patch")
-    patch, broken = tree[path].decode(), match[2]
-    of_lesson = [region for region in regions if region.exercise.split(".")[0] == broken.split(".")[0]]
-    if not of_lesson:
-        raise Refused(f"there is no lesson with exercises {broken}")
-    changed = apply_patch(tree, patch, path)
-    if wrong_place := misplaced(tree, changed, of_lesson, broken):
-        raise Refused(wrong_place)
-    return Mutant(pathlib.PurePosixPath(path).stem, broken, patch.split("\n")[0], changed, bool(match[1]))
+def read_mutant(tree, regions, entry):
+    """The mutant of one entry; Refused says why it is none."""
+    mine = [region for region in regions if entry.broken in (region.exercise, region.exercise[:2])]
+    if not mine:
+        raise Refused(f"there is no {'exercise' if '.' in entry.broken else 'lesson with exercises'} {entry.broken}")
+    if entry.kind != "BROKEN":
+        path = mine[0].path
+        changed = {path: replace_bodies(tree[path].decode(), mine, lambda region: entry.lines).encode()}
+    else:
+        changed = apply_patch(tree, "\n" * (entry.line + 1) + "\n".join(entry.lines), entry.path)  # in the lines of its file
+        for path, content in changed.items():
+            rest, old = (functools.reduce(lambda text, region: outside(path, text, region.exercise), mine, text.decode())
+                         for text in (content, tree[path]))
+            if rest == old:
+                raise Refused(f"breaks an exercise of lesson {entry.broken}: its name should say which")
+    return Mutant(entry.name, entry.broken, entry.what, changed, entry.kind == "RIGHT")
 
 
 def read_mutants(tree, regions, lesson, tally):
     """All mutants of a lesson, or of all. What is none, and an exercise that has none, is reported."""
-    found = []
-    for path in mutant_paths(tree, lesson):
+    found, entries = [], all_entries(tree, lesson)
+    for entry in entries:
         try:
-            found.append(read_mutant(tree, regions, path))
+            found.append(read_mutant(tree, regions, entry))
         except Refused as refusal:
-            tally.report(False, pathlib.PurePosixPath(path).stem, str(refusal))
+            tally.report(False, entry.name, str(refusal))
     for region in regions:
         if not any(mutant.broken == region.exercise and not mutant.right for mutant in found):
             tally.report(False, region.exercise, "has no wrong solution in tests/mutants/")
-    tally.report(bool(found), "patches", f"{len(found)} of {len(mutant_paths(tree, lesson))} fit their places")
+    tally.report(bool(found), "patches", f"{len(found)} of {len(entries)} fit their places")
     return found
 
 
@@ -132,7 +173,7 @@ def report_bodies(judge, bodies, tally, repeats=1):
 
 def judge_exercises(root, tree, regions, found, work, tally, some=False, repeats=1, right=False):
     """Judges the solution, the stub, the wrong and the right solutions of each exercise; of `some` the first wrong one, of
-    `right` those that must pass. The patches are the course's own, so they are judged where there is no sandbox, too."""
+    `right` those that must pass. The bodies are the course's own, so they are judged where there is no sandbox, too."""
     judge = Judge(root, tree, work / "judge", bubblewrap_works() is True)
     without = [region.exercise for region in regions if region.exercise not in judge.judged]
     for exercise in without:

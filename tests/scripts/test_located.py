@@ -1,5 +1,5 @@
-"""Located wrong solutions and broken lessons (tests/mutants/located.json): each has its entry, nearly all that change a number
-are located, and docs/records.md has the table.
+"""Wrong solutions and broken lessons (tests/mutants), as they stand in files: all fit their places. Those located (located.json): each
+has its entry, nearly all that change a number are located, and docs/records.md has the table.
 
     test_located.py
 """
@@ -17,9 +17,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import locate_mutants  # noqa: E402
-from exercise_tree import read_tree  # noqa: E402
+from exercise_tree import all_regions, read_tree  # noqa: E402
 from located import all_mutants, made_by  # noqa: E402
 from made_by import MADE_BY  # noqa: E402
+from mutants import Tally, read_mutants  # noqa: E402
 
 
 class Located(unittest.TestCase):
@@ -28,6 +29,12 @@ class Located(unittest.TestCase):
         cls.mutants = {mutant.name: mutant for mutant in all_mutants(read_tree(ROOT))}
         cls.known = locate_mutants.read_located()
         cls.changed = {name: found for name, found in cls.known.items() if "first" in found}
+
+    def test_all_fit_their_places(self):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            tally, tree = Tally(), read_tree(ROOT)
+            read_mutants(tree, all_regions(tree), "", tally)
+        self.assertEqual(tally.count, {True: 1, False: 0}, printed.getvalue())
 
     def test_each_has_its_entry(self):
         self.assertEqual(sorted(self.known), sorted(self.mutants))

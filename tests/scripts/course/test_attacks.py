@@ -17,32 +17,30 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/course"))
 sys.dont_write_bytecode = True
 
-from exercise_tree import Refused, read_tree  # noqa: E402
+from exercise_tree import Refused, read_tree, replace_bodies  # noqa: E402
 from judge import Judge  # noqa: E402
+from mutants import read_entries  # noqa: E402
 from sandbox_walls import bubblewrap_works  # noqa: E402
 from submissions import Submission, read_submission  # noqa: E402
 
 ATTACKS = pathlib.Path(__file__).resolve().parent / "attacks"
-FIRST_LINE = re.compile(r"(?://|#) ([a-z ,]+): (.*)")
+SENTENCE = re.compile(r"([a-z ,]+): (.*)")
 
 
 class Attack:
     """A script of attacks/, or one of the bodies in a file there."""
 
-    def __init__(self, path, name, text):
-        self.path, self.exercise, self.name, self.text = path, path.name[:4], name, text
-        lines = self.text.split("\n")
-        match = FIRST_LINE.match(lines[1] if lines[0].startswith("#!") else lines[0])
+    def __init__(self, path, name, sentence, body):
+        self.path, self.exercise, self.name, self.body = path, path.name[:4], name, body
+        match = SENTENCE.match(sentence)
         self.deserved, self.tries = [verdict.strip() for verdict in match[1].split(",")], match[2]
 
     def submitted(self, judge, folder):
         """The file of the exercise as it is handed in; Refused where nothing can be read."""
         region = judge.regions[self.exercise]
         reference = judge.tree[region.path].decode()
-        if self.path.suffix == ".bodies":
-            lines = self.text.split("\n")[1:]
-            text = reference.split("\n")
-            return "\n".join(text[:region.body] + lines + text[region.end:]).encode(errors="surrogateescape")
+        if self.body:
+            return replace_bodies(reference, [region], lambda region: self.body).encode(errors="surrogateescape")
         (folder / region.path).parent.mkdir(parents=True)
         (folder / region.path).write_text(reference, encoding="utf-8")
         subprocess.run(["bash", str(self.path), region.path], cwd=folder, check=True, capture_output=True)
@@ -55,9 +53,8 @@ class Attack:
 def attacks_of(path):
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     if path.suffix == ".sh":
-        return [Attack(path, path.stem, text)]
-    _, *parts = re.split(r"^// ATTACK (\w+)\n", text, flags=re.MULTILINE)
-    return [Attack(path, f"{path.stem}_{name}", body) for name, body in zip(parts[::2], parts[1::2])]
+        return [Attack(path, path.stem, re.search("^# (.*)", text, re.MULTILINE)[1], None)]
+    return [Attack(path, entry.name, entry.what, entry.lines) for entry in read_entries(path, text, ("ATTACK",))]
 
 
 def verdict_of(judge, attack):

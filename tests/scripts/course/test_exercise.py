@@ -75,27 +75,16 @@ int half(int x)
   // END EXERCISE
 }
 """,
-    "tests/mutants/01/01.1_adds_two.patch": """adds two
---- a/gpt2/twice.cpp
-+++ b/gpt2/twice.cpp
-@@ -5,5 +5,5 @@
-   //     "for all x."
-   const int two = 2;
--  return two * x;
-+  return two + x;
-   // END EXERCISE
- }
+    "tests/mutants/01/01.1.bodies": """// WRONG adds_two
+// adds two
+  return 2 + x;
 """,
-    "tests/mutants/01/01.2_ends.patch": """ends the program with status 0
---- a/gpt2/half.cpp
-+++ b/gpt2/half.cpp
-@@ -4,3 +4,3 @@
-   // BEGIN EXERCISE 01.2 points=5 "Half. Return x / 2."
--  return x / 2;
-+  std::exit(x / 100);
-   // END EXERCISE
+    "tests/mutants/01/01.2.bodies": """// WRONG ends
+// ends the program with status 0
+  std::exit(x / 100);
 """,
-    "tests/mutants/01/01_adds_two_first.patch": """adds two before all
+    "tests/mutants/01/01.patches": """// BROKEN adds_two_first
+// adds two before all
 --- a/gpt2/half.cpp
 +++ b/gpt2/half.cpp
 @@ -2,2 +2,3 @@
@@ -233,6 +222,10 @@ class Builds(unittest.TestCase):
             self.assertEqual(blamed("gpt2/a.cpp", text, f"/x/gpt2/a.cpp:{line}:3: error: why", broken), exercise)
 
 
+def patch_of(name, old, new):
+    return f"// BROKEN {name}\n// why\n--- a/gpt2/half.cpp\n+++ b/gpt2/half.cpp\n@@ -2,1 +2,2 @@\n{old}\n{new}\n"
+
+
 class Commands(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -251,6 +244,25 @@ class Commands(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", str(SCRIPTS / "exercise.py"), "--root", str(cls.root), *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return done.returncode, done.stdout.decode()
+
+    @contextlib.contextmanager
+    def more_mutants(self, others):
+        """Adds these texts to files of mutants; None removes a file."""
+        paths = {self.root / "tests/mutants" / path: text for path, text in others.items()}
+        before = {path: path.read_text() if path.exists() else None for path in paths}
+
+        def write(texts):
+            for path, text in texts.items():
+                path.parent.mkdir(exist_ok=True)
+                path.unlink(missing_ok=True)
+                if text is not None:
+                    path.write_text(text)
+
+        write({path: text if text is None else (before[path] or "") + text for path, text in paths.items()})
+        try:
+            yield
+        finally:
+            write(before)
 
     def grade(self, **bodies):
         """Grades a copy in which the bodies of twice and half are these; None leaves the stub."""
@@ -349,22 +361,14 @@ class Commands(unittest.TestCase):
         self.assertTrue(output.endswith("9 passed, 0 failed\n"), output)
         self.assertIn("01_adds_two_first: adds two before all  [half: holds for 3]", output)
 
-        harmless = self.root / "tests/mutants/01/01.2_right.patch"
-        harmless.write_text(TREE["tests/mutants/01/01.2_ends.patch"].replace("std::exit(x / 100)", "return x >> 1"))
-        broken = self.root / "tests/mutants/01/01.2_broken.patch"
-        broken.write_text(TREE["tests/mutants/01/01.2_ends.patch"].replace("std::exit(x / 100)", "return y"))
-        outside = self.root / "tests/mutants/01/01.1_outside.patch"
-        outside.write_text("w\n--- a/gpt2/twice.cpp\n+++ b/gpt2/twice.cpp\n@@ -2,1 +2,1 @@\n-int twice(int x)\n+int twice(int y)\n")
-        unnoticed = self.root / "tests/mutants/01/01_unnoticed.patch"
-        unnoticed.write_text(TREE["tests/mutants/01/01_adds_two_first.patch"].replace("x += 2", "x += 0"))
-        inside = self.root / "tests/mutants/01/01_inside.patch"
-        inside.write_text(TREE["tests/mutants/01/01.2_ends.patch"])
-        status, output = self.run_script("mutants", "01")
-        for path in (harmless, broken, outside, unnoticed, inside):
-            path.unlink()
+        inside = patch_of("inside", "   return x / 2;", "+  x += 2;")
+        unnoticed = TREE["tests/mutants/01/01.patches"].replace("adds_two_first", "unnoticed").replace("x += 2", "x += 0")
+        with self.more_mutants({"01/01.2.bodies": "// WRONG right\n// not wrong\n  return x >> 1;\n// WRONG broken\n// no C++\n  return y;\n"
+                                               "// RIGHT style\n// shifts\n  return x >> 1;\n", "01/01.patches": unnoticed + inside}):
+            status, output = self.run_script("mutants", "01")
         self.assertEqual(status, 1)
-        for text in ("FAIL  01.2_right: ends the program with status 0 [passed]", "FAIL  01.2_broken:", "01.1_outside: changes more",
-                     "01_unnoticed: is not noticed", "01_inside: breaks an exercise", "9 passed, 5 failed"):
+        for text in ("FAIL  01.2_right: not wrong [passed]", "FAIL  01.2_broken:", "PASS  01.2_style: shifts [passed]",
+                     "01_unnoticed: is not noticed", "01_inside: breaks an exercise", "10 passed, 4 failed"):
             self.assertIn(text, output)
 
     def test_some_mutants_are_the_first_of_each_exercise_or_lesson_and_all_patches_fit(self):
@@ -379,25 +383,29 @@ class Commands(unittest.TestCase):
         self.assertIn("PASS  01_adds_two_first: adds", output)
         self.assertTrue(output.endswith("8 passed, 0 failed\n"), output)
 
-        patch = TREE["tests/mutants/01/01.2_ends.patch"]
-        others = {"01.2_later": patch.replace("std::exit(x / 100)", "return x >> 1"),  # right, and not looked at
-                  "01.2_stale": patch.replace("-  return x / 2", "-  return x / 3"),
-                  "01_inside": patch, "01.9_what": patch, "02_what": patch, "adds": patch}
-        paths = [self.root / f"tests/mutants/01/{name}.patch" for name in [*others, "01.1_adds_two"]]
-        for path, content in zip(paths, others.values()):
-            path.write_text(content)
-        paths[-1].unlink()
-        status, output = self.run_script("mutants", "--some")
-        for path in paths[:-1]:
-            path.unlink()
-        paths[-1].write_text(TREE["tests/mutants/01/01.1_adds_two.patch"])
+        later = "// WRONG later\n// right, and not looked at\n  return x >> 1;\n"
+        others = {"01/01.1.bodies": None, "01/01.2.bodies": later, "01/01.9.bodies": later, "02/02.patches": patch_of("what", " int half(int x)", "+//"),
+                  "01/01.patches": patch_of("stale", " int third(int x)", "+//") + patch_of("inside", "   return x / 2;", "+  x += 2;")}
+        with self.more_mutants(others):
+            status, output = self.run_script("mutants", "--some")
         self.assertEqual(status, 1, output)
-        told_first = output[:output.index("patches: 3 of 8 fit")]
-        for text in ("01.2_stale: tests/mutants/01/01.2_stale.patch:4: the patch does not apply", "01_inside: breaks an exercise",
-                     "01.9_what: there is no exercise 01.9", "02_what: there is no lesson", "adds: is not named as",
-                     "01.1: has no wrong solution"):
+        told_first = output[:output.index("patches: 3 of 7 fit")]
+        for text in ("01_stale: tests/mutants/01/01.patches:13: the patch does not apply", "01_inside: breaks an exercise",
+                     "01.9_later: there is no exercise 01.9", "02_what: there is no lesson", "01.1: has no wrong solution"):
             self.assertIn("FAIL  " + text, told_first)
-        self.assertTrue(output.endswith("7 passed, 6 failed\n"), output)
+        self.assertTrue(output.endswith("7 passed, 5 failed\n"), output)
+
+    def test_malformed_files_of_mutants_are_refused_with_file_and_line(self):
+        for name, more, why in (("01/01.2.bodies", "// WORNG later\n// why\n  return 1;\n", ":4: expected: // WRONG name, or // RIGHT name"),
+                                ("01/01.2.bodies", "// WRONG later\n  return 1;\n", ":5: expected: // a sentence about 01.2_later"),
+                                ("01/01.2.bodies", "// WRONG ends\n// why\n  return 1;\n", ":4: the name ends stands already in line 1"),
+                                ("01/01.2.bodies", "// WRONG later\n// why\n", ":4: 01.2_later has a sentence or its lines missing"),
+                                ("01/01.patches", "// WRONG later\n// why\n  return 1;\n", ":9: expected: // BROKEN name"),
+                                ("01/01.1_ends.patch", "", " is not named as")):
+            with self.more_mutants({name: more}):
+                status, output = self.run_script("mutants", "01", "--some")
+            self.assertEqual(status, 2, output)
+            self.assertIn(f"error: tests/mutants/{name}{why}", output)
 
 
 if __name__ == "__main__":
