@@ -206,10 +206,7 @@ std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
 {
   if (part_.count == 1)  // a table of whole tensors
     return {{{0, parameter.shape.rank() == 2 ? parameter.shape[0] : 1}, {0, columns_of(parameter.shape)}}};
-  // BEGIN EXERCISE 08.2 points=10 "Which rectangles of a tensor a tensor-parallel rank stores, and where. "
-  //     "Split::none: the whole tensor. Split::rows: a run of stored[0] rows, of which those after the last row "
-  //     "of the tensor are padding. Split::columns: the equal_part() of each section (q, k and v of c_attn), so "
-  //     "that heads stay whole; a rank stores these side by side. A tensor of one dimension is one row."
+  // BEGIN EXERCISE 08.2
   const std::int64_t rows = parameter.shape.rank() == 2 ? parameter.shape[0] : 1;
   const std::int64_t columns = columns_of(parameter.shape);
   if (parameter.split == Split::none) return {{{0, rows}, {0, columns}}};

@@ -22,7 +22,7 @@ apt-get build          nlohmann-json3-dev libssl-dev libpcre2-dev libxxhash-dev 
 apt-get build          libboost-dev libnlopt-cxx-dev
 apt-get mpi            libopenmpi-dev openmpi-bin
 apt-get documentation  doxygen graphviz codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2
-apt-get documentation  libjs-katex
+apt-get documentation  libjs-katex python3-tomli
 apt-get grading        bubblewrap python3-tomli
 dnf     build          gcc-c++ cmake ninja-build make git python3 diffutils findutils onednn-devel openblas-devel fmt-devel
 dnf     build          json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
@@ -49,7 +49,7 @@ TABLE
 # names_of MANAGER PART...: the packages for these parts, sorted, one a line.
 names_of() {
   packages | awk -v manager="$1" -v parts=" ${*:2} " '
-    $1 == manager && index(parts, " " $2 " ") { for (i = 3; i <= NF; ++i) print $i }' | sort
+    $1 == manager && index(parts, " " $2 " ") { for (i = 3; i <= NF; ++i) print $i }' | sort -u
 }
 
 # Of the names that it reads, sorted, it prints those that are not installed. An HDF5 for an MPI library will do as well.

@@ -10,9 +10,7 @@ void binomial_broadcast(const Tensor& values, int root, Group& group)
   const int N = group.ranks();
   const int v = (group.rank() - root + N) % N;  // counted from the root
   const auto rank_of = [&](int counted) { return (counted + root) % N; };
-  // BEGIN EXERCISE 02.2 points=10 "Binomial broadcast from any root: in the step of distance d = 1, 2, 4, ... every "
-  //     "rank v < d, counted from the root, sends the values to rank v + d, if it exists. rank_of(v) is the "
-  //     "actual rank of v; group.transport() sends and receives."
+  // BEGIN EXERCISE 02.2
   for (int distance = 1; distance < N; distance *= 2) {
     if (v < distance && v + distance < N)
       group.transport().send(values, rank_of(v + distance));

@@ -4,10 +4,7 @@ namespace rankwise {
 
 void bruck_all_to_all(const Tensor& sent, const Tensor& received, Group& group)
 {
-  // BEGIN EXERCISE 02.9 points=15 "Bruck's all-to-all: rotate the blocks, send those whose number has bit d to rank r + d, for "
-  //     "d = 1, 2, 4, ..., in one message each, and put all in order, as in front of its declaration. b = sent.elements() / N; if "
-  //     "it is 0, send nothing. Tensor::slice() cuts out blocks; group.transport() has exchange() and stream(), which copies; "
-  //     "group.scratch(type, n) gives memory, once. Take N blocks of it: received may hold messages until the end."
+  // BEGIN EXERCISE 02.9
   const int N = group.ranks(), r = group.rank();
   const std::int64_t b = sent.elements() / N;
   if (b == 0) return;

@@ -18,11 +18,7 @@ Blocks blocks_of(std::span<const std::int64_t> counts)
 void pairwise_all_to_all(const Tensor& sent, const Blocks& to, const Tensor& received, const Blocks& from,
                          Group& group)
 {
-  // BEGIN EXERCISE 02.8 points=10 "Pairwise exchange: the whole all-to-all, as the table in front of its declaration has it, "
-  //     "for any N. to[s] is the range of sent for rank s, from[q] that of received for what rank q sends; Tensor::slice() "
-  //     "cuts them out. group.transport() has exchange(), which sends and receives at once and skips empty blocks, and "
-  //     "stream(), which copies. Send each block once, straight to its receiver, and the own block not at all; at most "
-  //     "N - 1 exchanges may come one after the other."
+  // BEGIN EXERCISE 02.8
   const int N = group.ranks(), r = group.rank();
   const auto block_for = [&](int rank) { return sent.slice(to[static_cast<std::size_t>(rank)]); };
   const auto block_from = [&](int rank) { return received.slice(from[static_cast<std::size_t>(rank)]); };

@@ -38,10 +38,7 @@ std::vector<Exchange> exchanges(const std::vector<Share>& shares, std::int64_t l
     return messages[static_cast<std::size_t>(((share % N) + N) % N)];
   };
   std::vector<Exchange> all;
-  // BEGIN EXERCISE 02.1 points=10 "Ring reduce-scatter: fill all with the exchanges of N-1 steps. In step k shard "
-  //     "first-k is sent and shard first-k-1 is received, message by message; of(shard) returns the messages. If N "
-  //     "does not divide the count, one of the two shards may have one more message, whose partner is empty. after "
-  //     "is the number of exchanges to finish before this one: what is sent was received in the previous step."
+  // BEGIN EXERCISE 02.1
   std::size_t step_before = 0;  // number of the first exchange of the previous step
   for (int k = 0; k + 1 < N; ++k) {
     const std::vector<Message>&out = of(first - k), &in = of(first - k - 1);

@@ -71,9 +71,7 @@ std::size_t index_of(const std::vector<Axis>& axes, const std::string& name)
 
 std::vector<int> coordinates_of(const std::vector<Axis>& axes, int rank)
 {
-  // BEGIN EXERCISE 10.1 points=5 "Coordinates of a rank: all of coordinates_of(), for any number of axes of any sizes. Ranks "
-  //     "are numbered along the last axis first: with axes of 2, 3 and 4 ranks, rank 0 is at 0 0 0, rank 1 at 0 0 1, rank 4 at "
-  //     "0 1 0 and rank 12 at 1 0 0."
+  // BEGIN EXERCISE 10.1
   std::vector<int> coordinates(axes.size());
   for (std::size_t a = axes.size(); a-- > 0;) {
     coordinates[a] = rank % axes[a].size;
@@ -92,9 +90,7 @@ int rank_at(const std::vector<Axis>& axes, const std::vector<int>& coordinates)
 
 std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::string& axis)
 {
-  // BEGIN EXERCISE 10.2 points=5 "The ranks of a group: all of line_of(), the ranks that a message along an axis can reach. "
-  //     "With the axes a, b and c of 2, 3 and 4 ranks, rank 17 is at 1 1 1: along a are ranks 5 and 17, along b ranks 13, 17 and "
-  //     "21, and along c ranks 16, 17, 18 and 19. index_of() finds an axis and throws for a name that none has."
+  // BEGIN EXERCISE 10.2
   const std::size_t a = index_of(axes, axis);
   std::vector<int> coordinates = coordinates_of(axes, rank), line;
   for (coordinates[a] = 0; coordinates[a] < axes[a].size; ++coordinates[a])

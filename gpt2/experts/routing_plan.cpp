@@ -21,10 +21,7 @@ std::vector<std::int64_t> leaves_of_rows(const SumOrder& order)
 
 RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingShape& shape)
 {
-  // BEGIN EXERCISE 15.1 points=15 "The plan of the rows: all of plan_routing(), from the choices of the router. Its comment in "
-  //     "routing_plan.hpp says in which order the rows are, and which choices a full expert drops; that of RoutingPlan says "
-  //     "what is counted. leaves_of_rows() gives the leaf of each token. Rows of different experts, leaves and sequences "
-  //     "must not be mixed up: messages, gradients and the auxiliary loss follow from these numbers."
+  // BEGIN EXERCISE 15.1
   const std::int64_t E = shape.experts.count, k = shape.experts.per_token,
                      capacity = shape.experts.capacity(shape.T);
   const auto leaves = SumOrder::batch(shape.B, shape.T).leaves();
@@ -56,10 +53,7 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
 RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> choices, const RoutingShape& shape,
                         Range run, std::int64_t leaves)
 {
-  // BEGIN EXERCISE 16.3 points=10 "The plan of a run: all of plan_of_run(). Its comment in routing_plan.hpp says what is that of "
-  //     "whole sequences and what that of the run; that of RoutingPlan says in which order the rows are. Only the run's rows "
-  //     "are sent, so they are numbered from 0 again, and their leaves are those of SumOrder::batch() with the run's tokens "
-  //     "and its leaves of each sequence. leaves_of_rows() gives the leaf of each row."
+  // BEGIN EXERCISE 16.3
   const SumOrder order = SumOrder::batch(shape.B, run.count, leaves);
   const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(order);
   const std::int64_t k = shape.experts.per_token;

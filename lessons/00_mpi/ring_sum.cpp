@@ -10,10 +10,7 @@ namespace rankwise {
 
 void ring_sum(std::span<double> values, MPI_Comm comm)
 {
-  // BEGIN EXERCISE 00.5 points=20 "The sum by hand: replace the values by their sum over all ranks, by a reduce-scatter "
-  //     "and an all-gather around the ring. Each rank sends to the next one only, one shard of Partition(n, N) at a "
-  //     "time. N need not divide the number of elements. No collective of MPI may be called, and every send may wait "
-  //     "for its receiver. 2 (N-1) steps are enough."
+  // BEGIN EXERCISE 00.5
   int N = 0, r = 0;
   check_mpi(MPI_Comm_size(comm, &N), "asking for the number of ranks");
   check_mpi(MPI_Comm_rank(comm, &r), "asking for this rank");

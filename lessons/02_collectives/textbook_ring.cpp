@@ -11,10 +11,7 @@ void textbook_ring_all_reduce_sum(const Tensor& values, Group& group)
 {
   check_summable(values.type());
   const CollectiveScope scope(group, {"all-reduce", "textbook-ring", values.type(), values.elements()});
-  // BEGIN EXERCISE 02.7 points=15 "The ring that sends: the whole all-reduce, as the table in front of its declaration has it. "
-  //     "group.transport() has exchange(), which sends and receives at once, and stream(), which adds; group.scratch() gives "
-  //     "memory for what arrives; Partition(n, N).shard(s) are the elements of a shard, of which some may be empty. Send no "
-  //     "byte twice, allocate no more than one shard, and take no more than 2 (N-1) steps."
+  // BEGIN EXERCISE 02.7
   Transport& transport = group.transport();
   const int N = group.ranks(), r = group.rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
   // The vector in N shards of about S/N bytes each. Shard numbers are taken modulo N, so they may be negative.

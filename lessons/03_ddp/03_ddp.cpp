@@ -158,8 +158,7 @@ class Ddp {
   /// gradient of the tied wte, (V, C), and is all-reduced whole. Nothing is divided. Its time is exposed communication.
   void sum_after_backward()
   {
-    // BEGIN EXERCISE 03.1 points=10 "Sum the gradients over the ranks: the function sum_after_backward(), for the "
-    //     "strategies that send after the backward pass. Its comment says which tensors there are and how each is sent."
+    // BEGIN EXERCISE 03.1
     const auto span = run.time.span(Work::exposed, "summing gradients");
     // Each piece, a tensor, a bucket or all P elements, is one all-reduce: 2 (N-1)/N of its bytes sent per rank.
     const std::vector<PartialSum> sums = gradients->sums();
@@ -179,9 +178,7 @@ class Ddp {
   /// @param batch  the micro-batch; this rank's last one ends where its share of the sequences does.
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
-    // BEGIN EXERCISE 03.3 points=10 "Overlap, and gradient accumulation without extra traffic: the function "
-    //     "unit_done(). Start to send a bucket as soon as it is final, not earlier, and keep what is pending. Which "
-    //     "micro-batch makes a bucket's gradients final, and which of its units?"
+    // BEGIN EXERCISE 03.3
     run.charge_backward(unit);
     if (options.strategy != Strategy::overlapped) return;
     // Gradient accumulation: only the last micro-batch makes the sums final, so a step sends each bucket once.

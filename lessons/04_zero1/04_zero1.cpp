@@ -188,9 +188,7 @@ class Zero1 {
   /// @return                 mean loss, norm and learning rate of the step.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
-    // BEGIN EXERCISE 04.3 points=10 "The update between the two halves of an all-reduce: the function update(). As "
-    //     "in lesson 03, but this rank has 1/N of the gradients and updates 1/N of the parameters. What does it need "
-    //     "of the other ranks before the update, and what after it?"
+    // BEGIN EXERCISE 04.3
     // NEW: the norm of all P gradients: the squares of each rank's shards, summed over the ranks (32 bytes).
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(run.kernels, shard_gradients, world)) / valid_tokens;

@@ -167,8 +167,7 @@ class Zero2 {
   /// @param batch  the micro-batch that the bucket's gradients are of.
   void collect(const MicroBatch& batch)
   {
-    // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: the function collect(). The backward pass calls it before it "
-    //     "sends a bucket, and once at its end. Which three things happen to a bucket in flight, and in which order?"
+    // BEGIN EXERCISE 05.1
     if (!in_flight) return;
     // Waiting time is exposed communication: the reduce-scatter took longer than the computation beside it.
     const auto span = run.time.span(Work::exposed, "summing gradients");

@@ -179,10 +179,7 @@ class TensorParallel {
   /// i, whose parameters are weights.branches[i]. The operations of each branch are charged to the virtual clock.
   void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
   {
-    // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: all of forward_branches(). Write lesson 01's "
-    //     "forward_branches() for one tensor-parallel rank, with its charge_forward(): a divided layer needs the rows "
-    //     "of all ranks, and what is added to the stream is the sum over the ranks, the one message that a branch "
-    //     "cannot do without. `make grade` tests this and 08.4 together, with 10.1 and 10.2 where you have these."
+    // BEGIN EXERCISE 08.1
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];

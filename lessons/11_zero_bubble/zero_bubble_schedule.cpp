@@ -14,11 +14,7 @@ PipelineSchedule zero_bubble(int ranks, int micro_batches)
   PipelineSchedule schedule{"zero-bubble", ranks, 1, micro_batches, {}, {}, idle_formula};
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.actions.emplace_back();
-    // BEGIN EXERCISE 11.1 points=10 "ZB-H1: append the actions of this rank; its stage has the rank's number. First "
-    //     "the warm-up of 1F1B: one forward pass for each rank after this one. Then, for each micro-batch, the next "
-    //     "forward pass if one is left, the first half of its backward pass (B), and the second half (W) of the "
-    //     "micro-batch that is as many places before it as the rank's number, if there is one. Last the W that are "
-    //     "left, in order. There are at least as many micro-batches as ranks."
+    // BEGIN EXERCISE 11.1
     // Warm-up: the forward passes that fill the stages after this one.
     const int warm_up = ranks - 1 - rank;
     for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});

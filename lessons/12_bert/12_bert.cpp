@@ -37,13 +37,7 @@ class BertPretraining {
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // BEGIN EXERCISE 12.2 points=10 "Two means, one division: all of train_step(). The loss is the sum over masked tokens "
-    //     "divided by their number, plus the sum over pairs divided by theirs, both of the global batch. update() divides "
-    //     "the sum of all gradients by the number of masked tokens only: with which weight do a pair's gradients enter "
-    //     "it? Every rank can count both numbers itself. For each of sharding->micro_batches() load the pairs, place() "
-    //     "them on the device, give the batch its pair_weight, and call forward() and backward(); then take the sums of "
-    //     "sharding, sum the losses over the ranks, and update(). run.count() counts what is sent for gradients; not the "
-    //     "losses."
+    // BEGIN EXERCISE 12.2
     // NEW: the loss is the mean over masked tokens plus the mean over pairs, which are divided by different numbers. A
     // pair's gradients get a weight, so that the sum of both has to be divided only once, in the update. The weight
     // follows from the seed, so no rank has to ask another one.

@@ -59,9 +59,7 @@ class ReplicatedParameters final : public Sharding {
   /// The second one is all-reduced by both.
   void unit_done(std::int64_t unit) override
   {
-    // BEGIN EXERCISE 12.1 points=10 "What is sent when: all of unit_done(), of DDP and of ZeRO-1. Its comment says when "
-    //     "a bucket is complete, which tensors are summed, and how far. This micro-batch has the sequences sequences_, "
-    //     "and this rank's run of the global batch is share_. The computation continues while a sum is under way."
+    // BEGIN EXERCISE 12.1
     if (sequences_.end() != share_.end()) return;
     for (const Bucket& bucket : buckets_) {
       if (bucket.units.first != unit) continue;

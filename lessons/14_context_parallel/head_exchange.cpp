@@ -81,10 +81,7 @@ Matrix HeadExchange::exchanged(const Tensor& all, std::int64_t s, int rank, std:
 
 void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& of_runs)
 {
-  // BEGIN EXERCISE 14.2 points=10 "From tokens to heads: all of HeadExchange::to_heads(). Of its two runs, (R, n C) each, this "
-  //     "rank sends every rank the columns of that rank's heads, by one all_to_all() of as many elements as of_heads "
-  //     "has. What it receives are its own heads of all ranks' runs; each run of each sequence goes to its tokens' "
-  //     "place in of_heads, (B, T, n C / c)."
+  // BEGIN EXERCISE 14.2
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
   for_each_section(of_runs, [&](std::size_t k, std::int64_t s, int rank) {

@@ -168,11 +168,7 @@ class FiveAxes {
   /// @param range   of the table.
   void exchange(Way way, const Tensor& tensor, Range range)
   {
-    // BEGIN EXERCISE 16.1 points=15 "Shards of shards: all of exchange(), for both ways. The comment above says what it is for, "
-    //     "replicas_of() in mesh_plan.hpp names the axes of a range, the outermost first, mesh.group() the group along one, and "
-    //     "shard() what one of them leaves. Without ZeRO-1 (mesh_plan.zero) every replica updates everything, so sums "
-    //     "are whole and there is no way back. Along an axis that says added_up, the gradients of each sequence are added "
-    //     "up already: there nothing is summed, but the axis still divides what is updated."
+    // BEGIN EXERCISE 16.1
     std::vector<Tensor> left{tensor};  // what each axis divides
     const std::vector<Replicas> axes = mesh_plan.replicas_of(range);
     for (const Replicas& along : axes) {

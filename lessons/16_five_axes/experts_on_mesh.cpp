@@ -91,11 +91,7 @@ void ExpertsOnMesh::end(std::size_t place, Range sequences)
 std::vector<std::int32_t> ExpertsOnMesh::choices_of_sequences(std::span<TokenRun> runs,
                                                               const std::vector<BranchActivations>& all)
 {
-  // BEGIN EXERCISE 16.2 points=10 "Choices of whole sequences: all of choices_of_sequences(). Of each of this rank's runs, all[k] "
-  //     "has the router's choices in routed.choices, (B, T / (2 c), k), on the device. Collect those of all ranks along cp "
-  //     "in choices_ with one all-gather, in which each rank has an equal block with both of its runs, and put them into the "
-  //     "order of the tokens: all runs of the first sequence, then those of the second. TokenRuns in token_runs.hpp knows "
-  //     "which runs a rank has."
+  // BEGIN EXERCISE 16.2
   const TokenRuns& of_sequence = plan_.ring.runs;
   const std::int64_t of_run = choices_.tensor().elements() / of_sequence.count();
   const auto in_buffer = [&](int rank, std::size_t k) {

@@ -1,63 +1,30 @@
-"""Additions of lessons/NN_name/exercises.toml to the regions: minutes, hints, and the exercises that are answered."""
+"""The exercises of a lesson, those to implement and those that are answered, and the students who do them."""
 
 import importlib.util
 import os
 import pathlib
 import unicodedata
 
-from exercise_tree import Refused, all_regions
+from exercise_tree import all_regions, tables_of
 from documents import decoded, shown
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # before Python 3.11
-    try:
-        import tomli as tomllib
-    except ModuleNotFoundError:
-        tomllib = None
 
 TABLES = ("grades.md", "changes.md")  # beside the folders of students
 LONGEST_NAME = 200                    # bytes of a student's name
 SHOWN = ("number", "kind", "points", "minutes", "title", "hints")  # what students may see of a table; the rest has answers
 
 
-def read_toml(text, path):
-    """The document; Refused names the file, and the line where there is one."""
-    if tomllib is None:
-        raise Refused(f"{path} is TOML, which Python reads from 3.11 on; use that, or install the package tomli (python3-tomli)")
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        raise Refused(f"{path}: {error}") from None
-
-
-def tables_of(tree, lesson):
-    """The [[exercise]] tables of a lesson, number -> table; none where there is no file."""
-    found = {}
-    for path in tree:
-        if path.startswith(f"lessons/{lesson}_") and path.endswith("/exercises.toml"):
-            for table in read_toml(tree[path].decode(), path).get("exercise", []):
-                if "number" not in table:
-                    raise Refused(f"{path}: an exercise has no number")
-                found[table["number"]] = table
-    return found
-
-
 def entries_of(tree, lessons):
     """All exercises of these lessons in the order of the files, in which each needs only those before it: {number, kind, points,
     title, text, minutes, hints}, the last two where the file has them."""
-    entries, order = [], {}
-    for lesson in lessons:
-        tables = tables_of(tree, lesson)
-        order.update({number: place for place, number in enumerate(tables)})
-        for region in all_regions(tree):
-            if region.exercise.startswith(lesson + "."):
-                table = tables.pop(region.exercise, {})
-                entries.append({**{key: table[key] for key in ("minutes", "hints") if key in table}, "number": region.exercise,
-                                "kind": "implement", "points": region.points, "title": region.title, "text": region.text})
-        entries += [{"text": f"The question and room for the answer are in `{sheet_of(lesson)}`.",
-                     **{key: table[key] for key in SHOWN if key in table}} for table in tables.values()]
-    return sorted(entries, key=lambda entry: (entry["number"][:2], order.get(entry["number"], len(order)), entry["number"]))
+    entries, regions = [], {region.exercise: region for region in all_regions(tree)}
+    for lesson in sorted(lessons):
+        for number, table in tables_of(tree, lesson).items():
+            entry = {key: table[key] for key in SHOWN if key in table}
+            if region := regions.get(number):
+                entries.append({**entry, "title": region.title, "text": region.text})
+            else:
+                entries.append({"text": f"The question and room for the answer are in `{sheet_of(lesson)}`.", **entry})
+    return entries
 
 
 def answers_module():

@@ -4,7 +4,6 @@ the course, and in lines like its own what students' code runs in, what reads an
 import shutil
 import subprocess
 
-import catalogue
 from exercise_tree import Refused
 from pack import described, lessons_of, tracked_tree
 from sandbox import Deadline, Sandbox
@@ -34,8 +33,6 @@ def course_findings(root):
     missing = [lesson for lesson in lessons if not list((root / "build/lessons").glob(f"{lesson}_*"))]
     if missing:
         yield "note", "programs", (f"those of the lessons {', '.join(missing)} are not built. Answers are compared with them: make build")
-    if catalogue.tomllib is None:
-        yield "BAD", "answers", "this Python is older than 3.11 and cannot read TOML. Install tomli: scripts/setup.sh --grading"
     if not shutil.which("sim_c++"):
         yield "note", "similarity", "sim_c++ is not on the path. To compare submissions install similarity-tester"
 

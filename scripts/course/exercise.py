@@ -12,12 +12,12 @@
 
 An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
 
-    // BEGIN EXERCISE 01.1 points=10 "Norm backward: what to write, in a sentence or more. "
-    //     "The text may go on in further strings."
+    // BEGIN EXERCISE 01.1
     ... the solution ...
     // END EXERCISE
 
-Its title is the text up to the first colon or full stop. Of a student's copy only the bodies of the regions are read. Each is
+Its points and its text, what to write in a sentence or more, stand in the table of that number in the lesson's exercises.toml; its
+title is the text up to the first colon or full stop. Of a student's copy only the bodies of the regions are read. Each is
 compiled and judged alone, in a sandbox, with the reference's other exercises (judge.py; mutants.py tells how mutants are written).
 Students test themselves with the tests that carry the ctest label exercise-01.1.
 

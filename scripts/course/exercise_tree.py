@@ -1,6 +1,11 @@
-"""Files as scripts/course/exercise.py sees them: regions of exercises, a tree in memory, patches."""
+"""Files as scripts/course/exercise.py sees them: regions of exercises with their tasks, a tree in memory, patches.
+
+A region stands between `// BEGIN EXERCISE 06.4` and `// END EXERCISE`. Its points and its text stand in the [[exercise]] table of
+that number in lessons/NN_name/exercises.toml; each line of the text is a line of the stub.
+"""
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -11,12 +16,19 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from documents import Refused  # noqa: E402, F401  for all of the course
 from whole_file import without_links, write_whole  # noqa: E402, F401
 
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    try:
+        import tomli as tomllib
+    except ModuleNotFoundError:
+        tomllib = None
+
 FOLDERS = ("lessons", "gpt2", "common")  # regions stand only here
-BEGIN = re.compile(r'^(\s*)// BEGIN EXERCISE (\d\d\.\d+) points=([1-9]\d*) (".*")\s*$')
-CONTINUATION = re.compile(r'^\s*//\s+(".*")\s*$')
+MANIFEST = "course.json"  # at the root of a pack: its lessons, revision and student, and the tasks, because exercises.toml has answers
+TABLES = re.compile(r"lessons/(\d\d)_\w+/exercises\.toml$")
+BEGIN = re.compile(r"^(\s*)// BEGIN EXERCISE (\d\d\.\d+)\s*$")
 END = re.compile(r"^\s*// END EXERCISE\s*$")
-LITERALS = re.compile(r'^(?:"(?:[^"\\]|\\.)*"\s*)+$')
-LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
@@ -24,19 +36,23 @@ HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 class Region:
     """One marked region of a source file; line numbers count from 0."""
 
-    exercise: str   # "01.1"
-    points: int
-    literals: list  # the quoted strings as they stand in the source
+    exercise: str     # "01.1"
     indent: str
     path: str
-    begin: int      # the BEGIN line
-    body: int       # the first line of the body
-    end: int        # the END line
+    begin: int        # the BEGIN line
+    end: int = -1     # the END line
+    points: int = 0   # as all_regions() knows it, and
+    task: tuple = ()  # the lines of its text
+
+    @property
+    def body(self):
+        """The first line of the body."""
+        return self.begin + 1
 
     @property
     def text(self):
         """The task, as one sentence or more."""
-        return "".join(LITERAL.match(literal).group(1) for literal in self.literals).replace('\\"', '"')
+        return " ".join(self.task)
 
     @property
     def title(self):
@@ -45,27 +61,20 @@ class Region:
 
 
 def find_regions(path, text):
-    """The regions of one file, in order; Refused names file and line of a malformed one."""
-    lines = text.split("\n")
+    """The regions of one file, in order, without their tasks; Refused names file and line of a malformed one."""
     regions, opened = [], None
 
     def refuse(number, why):
         raise Refused(f"{path}:{number + 1}: {why}")
 
-    for number, line in enumerate(lines):
+    for number, line in enumerate(text.split("\n")):
         if "BEGIN EXERCISE" in line:
             if opened:
                 refuse(number, f"exercise {opened.exercise} has not ended yet; regions cannot be nested")
             match = BEGIN.match(line)
-            if not match or not LITERALS.match(match.group(4)):
-                refuse(number, 'expected: // BEGIN EXERCISE 01.1 points=10 "What to write."')
-            quoted, body = [match.group(4)], number + 1
-            while body < len(lines) and (more := CONTINUATION.match(lines[body])) and LITERALS.match(more.group(1)):
-                quoted.append(more.group(1))
-                body += 1
-            quoted = "".join(quoted)
-            literals = [match_.group(0) for match_ in LITERAL.finditer(quoted)]
-            opened = Region(match.group(2), int(match.group(3)), literals, match.group(1), path, number, body, -1)
+            if not match:
+                refuse(number, "expected: // BEGIN EXERCISE 01.1")
+            opened = Region(match[2], match[1], path, number)
         elif "END EXERCISE" in line:
             if not opened or not END.match(line):
                 refuse(number, "an END EXERCISE without its BEGIN, or not alone on its line")
@@ -77,9 +86,54 @@ def find_regions(path, text):
     return regions
 
 
-def all_regions(tree):
-    """All regions of a tree, sorted by number; a number that stands twice is refused."""
+def read_toml(text, path):
+    """The document; Refused names the file, and the line where there is one."""
+    if tomllib is None:
+        raise Refused(f"{path} is TOML, which Python reads from 3.11 on; use that, or install the package tomli (python3-tomli)")
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from None
+
+
+def tables_of(tree, lesson=""):
+    """The [[exercise]] tables of a lesson, or of all, number -> table; none where there is no file."""
     found = {}
+    for path in sorted(tree):
+        if (match := TABLES.match(path)) and match[1].startswith(lesson):
+            for table in read_toml(tree[path].decode(), path).get("exercise", []):
+                if "number" not in table:
+                    raise Refused(f"{path}: an exercise has no number")
+                if found.setdefault(table["number"], table) is not table:
+                    raise Refused(f"{place_of(tree, table['number'])}: exercise {table['number']} stands twice")
+    return found
+
+
+def place_of(tree, number):
+    """File and line of the table of an exercise; of the file of a pack the name."""
+    for path in filter(TABLES.match, tree):
+        text = tree[path].decode()
+        if match := re.search(rf"number\s*=\s*.{re.escape(number)}\b", text):
+            line = text.count("\n", 0, match.start()) + 1
+            return f"{path}:{line}"
+    return MANIFEST
+
+
+def tasks_of(tree):
+    """The tasks of exercises to implement: number -> (points, lines of the text)."""
+    tables = (json.loads(tree[MANIFEST]).get("exercises", {}) if MANIFEST in tree else
+              {number: table for number, table in tables_of(tree).items() if table.get("kind") == "implement"})
+    for number, table in tables.items():
+        points, text = table.get("points"), table.get("text")
+        if not (isinstance(points, int) and points > 0 and isinstance(text, str) and text.strip()):
+            raise Refused(f'{place_of(tree, number)}: exercise {number}: expected points = 10 and text = "What to write."')
+    return {number: (table["points"], tuple(table["text"].strip().split("\n"))) for number, table in tables.items()}
+
+
+def all_regions(tree):
+    """All regions of a tree with their tasks, sorted by number. A number that stands twice is refused, and so is a region without
+    a task, or a task without a region."""
+    found, tasks = {}, tasks_of(tree)
     for path in sorted(tree):
         if path.startswith(tuple(folder + "/" for folder in FOLDERS)) and path.endswith((".hpp", ".cpp")):
             try:
@@ -87,10 +141,15 @@ def all_regions(tree):
             except UnicodeDecodeError:
                 raise Refused(f"{path} is not UTF-8. Save it as UTF-8") from None
             for region in find_regions(path, text):
-                first = found.setdefault(region.exercise, region)
+                place, first = f"{path}:{region.begin + 1}", found.setdefault(region.exercise, region)
                 if first is not region:
-                    raise Refused(f"{path}:{region.begin + 1}: exercise {region.exercise} stands already in "
-                                  f"{first.path}:{first.begin + 1}")
+                    raise Refused(f"{place}: exercise {region.exercise} stands already in {first.path}:{first.begin + 1}")
+                if region.exercise not in tasks:
+                    raise Refused(f"{place}: exercise {region.exercise} has no points and text, an [[exercise]] in the exercises.toml "
+                                  f"of lesson {region.exercise[:2]}")
+                region.points, region.task = tasks[region.exercise]
+    for number in sorted(set(tasks) - set(found)):
+        raise Refused(f"{place_of(tree, number)}: exercise {number} has no region in a source: // BEGIN EXERCISE {number}")
     return sorted(found.values(), key=lambda region: [int(part) for part in region.exercise.split(".")])
 
 
@@ -106,9 +165,9 @@ def stub(region):
     """The body of an exercise that has not been written: it compiles, and says what to write when it runs."""
     under = region.indent + " " * len("not_implemented(")
     lines = [f"{region.indent}// Write this.", f'{region.indent}not_implemented("{region.exercise}",']
-    lines += [under + literal for literal in region.literals]
-    lines[-1] += ");"
-    return lines
+    quoted = [line.replace("\\", r"\\").replace('"', r'\"') for line in region.task]
+    lines += [f'{under}"{line} "' for line in quoted[:-1]]
+    return [*lines, f'{under}"{quoted[-1]}");']
 
 
 def stubbed_files(tree, regions):
@@ -120,10 +179,10 @@ def stubbed_files(tree, regions):
     return files
 
 
-def outside(path, text, exercise):
-    """The text of a file without the body of one exercise."""
-    regions = [region for region in find_regions(path, text) if region.exercise == exercise]
-    return replace_bodies(text, regions, lambda region: [])
+def without_bodies(path, content):
+    """The text of a file without the bodies of its exercises."""
+    text = content.decode()
+    return replace_bodies(text, find_regions(path, text), lambda region: [])
 
 
 def read_tree(root):

@@ -9,7 +9,7 @@ import subprocess
 from exercise_tree import all_regions, read_tree
 from includes import lesson_files, reached
 from made_by import MADE_BY
-from mutants import all_entries, read_mutant
+from mutants import all_entries, plant
 from planted import NO_PROGRESS, ROOT
 
 MODEL = ("--steps=3", "--channels=32", "--heads=4", "--context=32", "--global-batch=8", "--dropout=0.1")
@@ -53,7 +53,7 @@ NOT_TRAINED = ("lessons/00_mpi/", "lessons/02_collectives/")  # programs without
 def all_mutants(tree, only=()):
     """All wrong solutions and broken lessons, or those whose names begin so."""
     regions = all_regions(tree)
-    return [read_mutant(tree, regions, entry) for entry in all_entries(tree)
+    return [plant(tree, regions, entry) for entry in all_entries(tree)
             if entry.kind != "RIGHT" and (not only or entry.name.startswith(tuple(only)))]
 
 
@@ -82,7 +82,7 @@ class Locator:
         for path, content in mutant.changed.items():
             (output / path).parent.mkdir(parents=True, exist_ok=True)
             (output / path).write_bytes(content)
-        for path in changed_sources(self.tree, mutant.changed, mutant.lesson):
+        for path in changed_sources(self.tree, mutant.changed, mutant.broken[:2]):
             source = output / path if path in mutant.changed else ROOT / path
             objects[path] = (output / path).with_suffix(".o")
             if error := self.bench.compile(path, source, objects[path], "-Wno-error", headers=output):
@@ -129,11 +129,11 @@ class Locator:
         if error:
             return {"outcome": "does not compile"}
         found, record, programs = {"outcome": "no number changes"}, self.bench.work / "wrong.h5", {}
-        for run in RUNS[mutant.lesson]:
+        for run in RUNS[mutant.broken[:2]]:
             if run[0] not in programs:
                 programs[run[0]] = self.bench.link(run[0], objects, self.bench.work / mutant.name / run[0])
-            status = self.run(programs[run[0]], mutant.lesson, run, record)
-            first = self.first_difference(mutant.lesson, run, record) if record.exists() else ""
+            status = self.run(programs[run[0]], mutant.broken[:2], run, record)
+            first = self.first_difference(mutant.broken[:2], run, record) if record.exists() else ""
             if first:
                 return {"outcome": "changes a number", "run": f"{run[0]} -np {run[1]} {run[2]}".strip(), "first": first,
                         "located": made_by(mutant.name, mutant.broken, first)}

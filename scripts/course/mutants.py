@@ -9,13 +9,12 @@ of all exercises; one of the tests with the ctest label lesson-01 must fail then
 
 import concurrent.futures
 import dataclasses
-import functools
 import os
 import pathlib
 import re
 
 from exercise_bench import Bench, first_error
-from exercise_tree import Refused, all_regions, apply_patch, outside, read_tree, replace_bodies, stubbed_files
+from exercise_tree import Refused, all_regions, apply_patch, read_tree, replace_bodies, stubbed_files, without_bodies
 from judge import Judge
 from sandbox_walls import bubblewrap_works
 
@@ -45,19 +44,20 @@ class Tally:
 class Entry:
     """A body or a patch in a file of them."""
 
-    path: str
-    line: int    # of its first line
-    broken: str  # the file's name: an exercise, or a lesson
     kind: str
     name: str    # "01.1_adds_two"
-    what: str
-    lines: list
+    broken: str  # the file's name: an exercise, or a lesson
+    path: str
+    line: int    # of its first line
+    what: str = ""  # what is wrong, or how it differs, in a line
+    lines: list = dataclasses.field(default_factory=list)
+    changed: dict = dataclasses.field(default_factory=dict)  # path -> bytes
 
 
 def read_entries(path, text, kinds):
     """The entries of a file: each is a line `// KIND name`, a line `// sentence`, and further lines, none of which begins with
     two slashes. Refused names file and line of what is none."""
-    entries, names = [], {}
+    entries, stem = [], pathlib.PurePosixPath(path).stem
 
     def refuse(line, why):
         raise Refused(f"{path}:{line}: {why}")
@@ -69,17 +69,15 @@ def read_entries(path, text, kinds):
             entries[-1].what = words[3:]
         elif entries and not words.startswith("//"):
             entries[-1].lines.append(words)
+        elif match := re.fullmatch(rf"// ({'|'.join(kinds)}) (\w+)", words):
+            entries.append(Entry(match[1], f"{stem}_{match[2]}", stem, path, line))
         else:
-            match = re.fullmatch(rf"// ({'|'.join(kinds)}) (\w+)", words)
-            if not match:
-                refuse(line, "expected: " + ", or ".join(f"// {kind} name" for kind in kinds))
-            if line != names.setdefault(match[2], line):
-                refuse(line, f"the name {match[2]} stands already in line {names[match[2]]}")
-            stem = pathlib.PurePosixPath(path).stem
-            entries.append(Entry(str(path), line, stem, match[1], f"{stem}_{match[2]}", "", []))
-    for entry in entries:
+            refuse(line, "expected: " + ", or ".join(f"// {kind} name" for kind in kinds))
+    for number, entry in enumerate(entries):
         if not entry.lines:
             refuse(entry.line, f"{entry.name} has a sentence or its lines missing")
+        if entry.name in (other.name for other in entries[:number]):
+            refuse(entry.line, f"{entry.name} stands already above")
     return entries
 
 
@@ -93,37 +91,19 @@ def all_entries(tree, lesson=""):
     return found
 
 
-@dataclasses.dataclass
-class Mutant:
-    """A body or a patch that fits its place."""
-
-    name: str
-    broken: str    # an exercise, or a lesson
-    what: str      # what is wrong, or how it differs, in a line
-    changed: dict  # path -> bytes
-    right: bool
-
-    @property
-    def lesson(self):
-        return self.broken[:2]
-
-
-def read_mutant(tree, regions, entry):
-    """The mutant of one entry; Refused says why it is none."""
+def plant(tree, regions, entry):
+    """The entry with the files that it changes; Refused says why it does not fit."""
     mine = [region for region in regions if entry.broken in (region.exercise, region.exercise[:2])]
     if not mine:
         raise Refused(f"there is no {'exercise' if '.' in entry.broken else 'lesson with exercises'} {entry.broken}")
-    if entry.kind != "BROKEN":
-        path = mine[0].path
-        changed = {path: replace_bodies(tree[path].decode(), mine, lambda region: entry.lines).encode()}
+    if entry.kind == "BROKEN":  # its lines are counted in its file
+        entry.changed = apply_patch(tree, "\n" * (entry.line + 1) + "\n".join(entry.lines), entry.path)
+        if any(without_bodies(path, content) == without_bodies(path, tree[path]) for path, content in entry.changed.items()):
+            raise Refused(f"breaks an exercise of lesson {entry.broken}: its name should say which")
     else:
-        changed = apply_patch(tree, "\n" * (entry.line + 1) + "\n".join(entry.lines), entry.path)  # in the lines of its file
-        for path, content in changed.items():
-            rest, old = (functools.reduce(lambda text, region: outside(path, text, region.exercise), mine, text.decode())
-                         for text in (content, tree[path]))
-            if rest == old:
-                raise Refused(f"breaks an exercise of lesson {entry.broken}: its name should say which")
-    return Mutant(entry.name, entry.broken, entry.what, changed, entry.kind == "RIGHT")
+        path = mine[0].path
+        entry.changed = {path: replace_bodies(tree[path].decode(), mine, lambda region: entry.lines).encode()}
+    return entry
 
 
 def read_mutants(tree, regions, lesson, tally):
@@ -131,11 +111,11 @@ def read_mutants(tree, regions, lesson, tally):
     found, entries = [], all_entries(tree, lesson)
     for entry in entries:
         try:
-            found.append(read_mutant(tree, regions, entry))
+            found.append(plant(tree, regions, entry))
         except Refused as refusal:
             tally.report(False, entry.name, str(refusal))
     for region in regions:
-        if not any(mutant.broken == region.exercise and not mutant.right for mutant in found):
+        if not any(mutant.broken == region.exercise and mutant.kind == "WRONG" for mutant in found):
             tally.report(False, region.exercise, "has no wrong solution in tests/mutants/")
     tally.report(bool(found), "patches", f"{len(found)} of {len(entries)} fit their places")
     return found
@@ -150,7 +130,7 @@ def bodies_of(tree, region, mutants):
               (f"{region.exercise} stub", "", ("not implemented",), stubbed_files(tree, [region])[path])]
     for mutant in mutants:
         if mutant.broken == region.exercise:
-            expected = ("passed",) if mutant.right else ("failed", "timed out")
+            expected = ("failed", "timed out") if mutant.kind == "WRONG" else ("passed",)
             bodies.append((mutant.name, mutant.what, expected, mutant.changed[path]))
     return bodies
 

@@ -14,12 +14,11 @@ import sys
 
 import catalogue
 from exercise_bench import Bench, first_error
-from exercise_tree import FOLDERS, Refused, all_regions, read_tree, stubbed_files, write_tree
+from exercise_tree import FOLDERS, MANIFEST, Refused, all_regions, read_tree, stubbed_files, write_tree
 from includes import lesson_files, reached, teachers
 from leaks import find_leaks
 from pages import exercises_page, own_pages
 from prebuilt import ARCHIVE, pack_objects
-from visible import MANIFEST
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum)\.md$|docs/instructor/|lessons/[^/]+/exercises\.toml$"
@@ -172,7 +171,9 @@ def packed_tree(root, lessons, student="", secret=""):
             raise Refused(f"the secret stands in {path}. Move it out of the repository")
     copy.update(own_pages(copy))
     copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
-    copy[MANIFEST] = (json.dumps(dict(lessons=lessons, revision=described(root), student=student), indent=2) + "\n").encode()
+    tasks = {region.exercise: dict(points=region.points, text="\n".join(region.task)) for region in all_regions(tree)}
+    manifest = dict(lessons=lessons, revision=described(root), student=student, exercises=tasks)
+    copy[MANIFEST] = (json.dumps(manifest, indent=2) + "\n").encode()
     answers = catalogue.answers_module()
     for lesson in lessons if answers else []:
         if catalogue.is_answered(tree, lesson):

@@ -27,8 +27,7 @@ import tempfile
 from fractions import Fraction
 
 import expressions
-from catalogue import read_toml
-from exercise_tree import Refused
+from exercise_tree import Refused, read_toml
 from with_mpi import with_mpi
 
 KINDS = ("implement", "account", "measure", "derive")

@@ -4,12 +4,10 @@ import json
 import re
 
 from exercise_bench import Bench, first_error
-from exercise_tree import Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
+from exercise_tree import MANIFEST, Refused, all_regions, find_regions, read_tree, stubbed_files, write_whole
 from documents import read_json
 from grade_table import document_of, lines_of
 from prebuilt import ARCHIVE, unpack_objects
-
-MANIFEST = "course.json"  # at the root of a pack: which lessons and which revision it is of
 
 
 def blamed(path, text, output, broken):

@@ -1,7 +1,9 @@
 """A source as an annotated page: its comments beside the code that they explain, with what is new since the parent lesson."""
 
 import dataclasses
+import pathlib
 import re
+import sys
 from html import escape
 
 from changes import Changes
@@ -9,9 +11,12 @@ from lessons import TITLE, header_fields
 from prose import slug, words_of
 from sources import lines_of, numbered
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "course"))
+from exercise_tree import MANIFEST, all_regions  # noqa: E402
+
 COMMENT = re.compile(r"^\s*//[/!]?(?!<) ?(.*)$")
 RULER = re.compile(r"^\s*// ---- (.*?) -*$")
-EXERCISE = re.compile(r'^BEGIN EXERCISE (\S+) points=(\d+) (.*)$', re.DOTALL)
+EXERCISE = re.compile(r"^BEGIN EXERCISE (\S+)\n?")
 TWIN = re.compile(r"^\s*// (BEGIN|END) TWIN")  # for scripts/course.py pack, not for readers
 NOT_FUNCTIONS = ("if", "for", "while", "switch", "return", "sizeof", "throw", "declare", "static_assert")
 
@@ -64,6 +69,8 @@ class Annotated:
 
     def __init__(self, tree, reference, prose):
         self.tree, self.reference, self.prose = tree, reference, prose
+        files = {path: tree.text(path).encode() for path in tree.files if path.endswith((".hpp", ".cpp", "/exercises.toml")) or path == MANIFEST}
+        self.exercises = {region.exercise: region for region in all_regions(files)}
 
     def page(self, path, page, changed=None):
         """HTML of a source, names and lines of what it declares, and its sections for the search."""
@@ -129,15 +136,15 @@ class Annotated:
             return self._header(lines[chunk.first - 1:chunk.code - 1], path, page)
         text = "\n".join(COMMENT.match(line).group(1) for line in lines[chunk.first - 1:chunk.code - 1]
                          if not TWIN.match(line))
-        if found := EXERCISE.match(text):
-            task = "".join(re.findall(r'"([^"]*)"', found.group(3)))
-            number, points = found.group(1), found.group(2)
-            return (f'<p class="exercise"><strong>Exercise {number}</strong> ({points} points): {escape(task)} '
-                    f'The code beside it is the solution; <code>make exercise-{number[:2]}</code> writes a copy without it.</p>')
         if text == "END EXERCISE":
             return '<p class="exercise end">End of the exercise.</p>'
-        html = self.prose.comment(text, path, page)
-        return re.sub(r"\bNEW:", '<span class="badge">NEW</span>', html)
+        task = ""
+        if found := EXERCISE.match(text):
+            text, of = text[found.end():], self.exercises[found[1]]
+            task = (f'<p class="exercise"><strong>Exercise {of.exercise}</strong> ({of.points} points): {escape(of.text)} '
+                    f'The code beside it is the solution; <code>make exercise-{of.exercise[:2]}</code> writes a copy without it.</p>')
+        html = self.prose.comment(text, path, page) if text else ""
+        return task + re.sub(r"\bNEW:", '<span class="badge">NEW</span>', html)
 
     def _header(self, lines, path, page):
         """The header of a lesson's program: each of its fields, and the runs as a block to copy."""

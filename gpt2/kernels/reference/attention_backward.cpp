@@ -53,9 +53,7 @@ template <class T>
 void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t keys, const T* dy,
                     const T* y)
 {
-  // BEGIN EXERCISE 01.2 points=10 "The backward pass of softmax: all of score_backward(), as its comment has it. The "
-  //     "sum over j need not be formed: it equals dy . y, because y already is the weighted sum of the values. Use "
-  //     "dot() and head.value(k)."
+  // BEGIN EXERCISE 01.2
   using A = Accumulator<T>;
   const A weighted_sum = dot(dy, y, head.D);
   for (std::int64_t k = 0; k < keys; ++k) {

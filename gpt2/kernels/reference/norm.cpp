@@ -47,9 +47,7 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
       return (widen(from[r * C + c]) - means[r]) * rstds[r];
     };
 
-    // BEGIN EXERCISE 01.1 points=10 "The backward pass of the norm: dx += (g - mean(g) - xhat mean(g xhat)) rstd "
-    //     "with g = dy weight and both means over the C channels of a row; dweight[c] += sum over rows of dy xhat "
-    //     "and dbias[c] += sum over rows of dy, both with sum_rows(), which adds in the order of the leaves."
+    // BEGIN EXERCISE 01.1
     // dx += (g - mean(g) - xhat mean(g xhat)) rstd with g = dy weight: mean and rstd depend on all channels of the
     // row, which gives the two means over the row.
 #pragma omp parallel for

@@ -66,10 +66,7 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
 
   with_real_type(gradient.type(), [&]<class T>(T) {
     const T* const sum = gradient.data<T>();
-    // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and "
-    //     "second[i] become the decayed averages of g and g^2; their initial bias is divided out (1 - b^number, a "
-    //     "portable::power()); the weight shrinks by the factor 1 - learning_rate weight_decay, and moves by "
-    //     "learning_rate mhat / (sqrt(vhat) + epsilon). sum[i] may be f32 or bf16: widen() converts it to float."
+    // BEGIN EXERCISE 01.3
     // Both moments start at zero. After t updates the weights in each average sum to 1 - b^t, which is divided out.
     const auto correction1 = static_cast<float>(1 - portable::power(step.beta1, step.number));
     const auto correction2 = static_cast<float>(1 - portable::power(step.beta2, step.number));

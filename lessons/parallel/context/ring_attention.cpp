@@ -60,11 +60,7 @@ AttentionShape whole_shape(const Branch& branch, const MicroBatch& batch, std::i
 
 void RingAttention::forward(const Branch& branch, std::size_t i, std::span<TokenRun> own)
 {
-  // BEGIN EXERCISE 14.1 points=20 "The forward pass of ring attention: all of RingAttention::forward(). A block of keys and "
-  //     "values visits every rank, and travels on while the queries of this rank's two runs meet it: "
-  //     "attention_partial() for each pair of runs. A pair in which the mask hides all keys costs nothing. Charge the "
-  //     "operations of each pair's visible pairs, in all sequences. Results are combined in the order of the ring, of a "
-  //     "block the earlier run of keys first; attention_divide() then gives hidden and log_sum_exp of both runs."
+  // BEGIN EXERCISE 14.1
   const Kernels& kernels = run_.kernels;
   const auto merge = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels->attention_merge(a, b); };
   for (SumsOverKeys& sums : of_keys_) sums.begin();

@@ -18,10 +18,7 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
                                          const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
 {
   std::optional<MeshForecast> best;
-  // BEGIN EXERCISE 10.4 points=10 "The fastest mesh that fits in memory: ask for the forecast of each of the "
-  //     "factorisations of the ranks; some meshes have none. Among those whose bytes are at most capacity, the "
-  //     "one with the smallest step_s is best; among equally fast ones the one with the fewest bytes, and among "
-  //     "these the first. If none fits, best stays empty."
+  // BEGIN EXERCISE 10.4
   for (const Layout& layout : factorisations(ranks)) {
     const std::optional<MeshForecast> one = forecast(layout);
     if (!one || one->bytes > capacity) continue;

@@ -49,9 +49,7 @@ namespace {
 ///          numbers, not bytes.
 std::vector<CollectiveShape> replica_calls(const OffloadPlan& plan)
 {
-  // BEGIN EXERCISE 13.3 points=10 "Bytes between replicas: all of replica_calls(), the all-reduces of a micro-batch "
-  //     "among replicas, as its comment has them: one for each of this rank's shards, and one for each shard that has "
-  //     "elements of the tied embedding, whose second gradient may be a separate sum."
+  // BEGIN EXERCISE 13.3
   std::vector<CollectiveShape> calls;
   const auto sum = [&](std::int64_t elements) {
     calls.push_back({"all-reduce", plan.step.algorithm, plan.step.gradients, elements});

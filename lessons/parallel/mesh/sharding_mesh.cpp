@@ -12,9 +12,7 @@ ShardingPlace sharding_place(const std::vector<Axis>& axes, int rank)
 
 std::vector<Range> sequences_of_step(const BatchShape& batch, const ShardingPlace& place)
 {
-  // BEGIN EXERCISE 13.1 points=10 "Sequences of a rank: all of sequences_of_step(), this rank's run of B sequences of "
-  //     "every micro-batch. The comment in sharding_mesh.hpp says in which order sums are added, and therefore whose "
-  //     "runs are neighbours. Tensor-parallel ranks take the same sequences."
+  // BEGIN EXERCISE 13.1
   std::vector<Range> micro_batches;
   const std::int64_t B = batch.micro_batch;
   const auto [data, d] = place.data();
@@ -33,9 +31,7 @@ Range of_all_data_ranks(Range own, const ShardingPlace& place)
 
 std::vector<Range> counted_elements(const ParameterTable& table, Part part, const std::vector<Range>& own)
 {
-  // BEGIN EXERCISE 13.2 points=10 "Count each element once: all of counted_elements(), the ranges of this rank's shards "
-  //     "that it counts. owned_elements() of lesson 08 says which elements of its table a tensor-parallel rank counts, "
-  //     "whole tensors; this rank has only the shards in own, which end anywhere inside them."
+  // BEGIN EXERCISE 13.2
   const std::vector<Range> owned = owned_elements(table, part);
   std::vector<Range> counted;
   for (const Range& shard : own)

@@ -276,10 +276,7 @@ TierBytes tier_bytes(const OffloadPlan& plan)
 LinkBytes link_traffic(const OffloadPlan& plan)
 {
   LinkBytes bytes{};
-  // BEGIN EXERCISE 07.2 points=10 "Bytes per link: count the bytes that go over each link in one step. Each "
-  //     "vector is fetched and stored as often as vectors_of() says, count_gathers() counts the shards fetched "
-  //     "for gathered units, and gradients that are accumulated on the host leave the device in every "
-  //     "micro-batch, the second ones of a tied tensor too."
+  // BEGIN EXERCISE 07.2
   for (const VectorPlan& v : vectors_of(plan)) {
     const auto [elements, blocks] = size_of(plan, v.tied);
     count_move(bytes, plan, v, true, v.fetched * elements, v.fetched * blocks);

@@ -47,11 +47,7 @@ void TieredAdamW::for_each(Access access, const UseShard& work)
 
 HeldShards TieredAdamW::shards(const std::vector<Range>& ranges)
 {
-  // BEGIN EXERCISE 07.3 points=10 "Crash-safe states: host memory and files without a name end with the job; only a "
-  //     "checkpoint survives. Return what the frame saves, resumes and compares, as the comment of shards() in "
-  //     "tiered_adamw.hpp has it: a walk over blocks, of which each is cut to the ranges, and a function that copies "
-  //     "weights. for_each() walks over all blocks; weights().at(b) is block b outside of walks; where_.stream copies, "
-  //     "and tiers_.blocks() says which elements a block has. HeldShards is in lessons/frame/shards.hpp."
+  // BEGIN EXERCISE 07.3
   // A walk has a few blocks at a time where AdamW runs, so no tier but the lowest ever holds all of the state.
   const auto walk = [this, ranges](Access access, const UseShard& use) {
     for_each(access, [&](const Shard& block, Stream& stream) {

@@ -41,9 +41,7 @@ void TieredVector::begin(Access access)
 
 Tensor TieredVector::block(std::size_t block)
 {
-  // BEGIN EXERCISE 07.1 points=10 "Double buffering: all of block(), a step of a walk. Its comment in tiered_vector.hpp "
-  //     "says what begins, what is waited for, what a vector that does not move gives out, and which calls are errors; "
-  //     "fetch(), give_back(), slot() and the members of the class are described there, too."
+  // BEGIN EXERCISE 07.1
   check(block == next_++, "a block of a vector is used out of order");
   if (!moves()) return store_->in_place(block);
   const bool comes = access_ != Access::write;

@@ -91,12 +91,7 @@ PipelineSchedule alternating(const std::string& name, int ranks, int virtual_sta
     schedule.max_in_flight[static_cast<std::size_t>(rank)] =
         static_cast<int>(max_in_flight(ranks, virtual_stages, micro_batches, rank));
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
-    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, with one stage a rank and interleaved. "
-    //     "forward and backward are its passes of each direction, in order. First the warm-up: with one stage one "
-    //     "forward pass for each rank after this one; with v stages two for each of them, and p for each further "
-    //     "stage of this rank. Then the steady state: one forward and one backward pass alternately. When no "
-    //     "forward pass is left, the cool-down: backward passes only. There may be fewer passes than the warm-up "
-    //     "could take."
+    // BEGIN EXERCISE 09.1
     // Warm-up: the forward passes that fill the stages after this one.
     const int warm_up = std::min(kept - 1, passes);
     actions.assign(forward.begin(), forward.begin() + warm_up);

@@ -41,11 +41,7 @@ std::vector<Range> make_stages(const ModelConfig& config, int stages, std::int64
   const std::int64_t L = config.layers;
   check(1 <= stages && stages <= L, fmt::format("{} blocks cannot be cut into {} stages", L, stages));
   std::vector<std::int64_t> blocks;  // of each stage
-  // BEGIN EXERCISE 09.3 points=10 "The balance of stages: find the number of blocks of each stage, at least one, "
-  //     "such that the largest stage has as little work as possible; among such partitions the second largest "
-  //     "stage has, and so on; among equal ones the first stages have more blocks. stage_work() gives the work of "
-  //     "a stage. The best partition of the blocks after any block into fewer stages is part of the answer "
-  //     "(dynamic programming)."
+  // BEGIN EXERCISE 09.3
   struct Cut {
     std::vector<std::int64_t> blocks, work;  // of each stage; the work sorted, the largest first
   };

@@ -10,8 +10,7 @@ namespace rankwise {
 
 int most_in_flight(const std::vector<Action>& actions, int stage)
 {
-  // BEGIN EXERCISE 09.2 points=10 "Lifetime of activations: the most micro-batches whose activations a stage keeps at "
-  //     "once when a rank goes through a list of actions. The comment in stash.hpp says when a micro-batch is in flight."
+  // BEGIN EXERCISE 09.2
   // Only the list knows which action of a micro-batch is its last one in this stage.
   std::map<int, std::size_t> last;  // by micro-batch
   for (std::size_t i = 0; i < actions.size(); ++i)

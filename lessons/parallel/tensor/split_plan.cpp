@@ -31,12 +31,7 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
   // forward pass once more.
   const std::int64_t embedding = shape.has_embedding(), head = shape.has_head(plan.config);
   const std::int64_t runs = shape.recompute ? 2 : 1;
-  // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a micro-batch needs each collective. A sum over the ranks is "
-  //     "an all-reduce of R C elements. Where rows are divided it is a reduce-scatter, and an all-gather precedes "
-  //     "each divided layer, in the backward pass too, and the embedding's backward pass; with --regather the "
-  //     "normalised rows of branches and head are gathered once more. Recomputation runs the forward pass of all "
-  //     "branches again. The loss needs an all-gather of t R numbers for the maximum and two sums of R, in the "
-  //     "accumulator's type; RowGradients the sums of plan.row_sums()."
+  // BEGIN EXERCISE 08.3
   const std::int64_t forward = runs * branches;                     // forward passes of branches
   const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches twice, head backward
   if (divides_rows) {

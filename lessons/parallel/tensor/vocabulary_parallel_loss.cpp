@@ -13,9 +13,7 @@ LossSum vocabulary_parallel_loss(const Head& head, const HeadTensors& weights, c
   head.logits(a, weights);
   // Soft-max of a row needs the largest of all V logits; the sum of exp(logit - maximum), to which each rank adds
   // V / t terms; and the target's logit, which one rank has, while the others contribute zero. Each is (R).
-  // BEGIN EXERCISE 08.4 points=10 "The loss: row_maximum(), row_sum() and loss() of the head, and between them "
-  //     "the messages that turn this rank's numbers (a.maximum; a.sum and a.target_logit) into those of the "
-  //     "whole vocabulary."
+  // BEGIN EXERCISE 08.4
   head.row_maximum(a);
   parts.largest(a.maximum);
   head.row_sum(a, batch);

@@ -18,9 +18,7 @@ BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, con
 
 Tensor BucketGradients::buffer_of(Range elements)
 {
-  // BEGIN EXERCISE 05.3 points=10 "Buckets come to life: the function buffer_of(). The backward pass asks for the "
-  //     "gradients of one unit after the other. A bucket has a buffer from the first of its units on, and what that "
-  //     "unit has added is there when the next one comes."
+  // BEGIN EXERCISE 05.3
   if (elements.empty()) return {};
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& candidate) {
     return candidate.elements.contains(elements.first);

@@ -6,9 +6,7 @@ namespace rankwise {
 
 std::vector<BucketShard> make_bucket_shards(const std::vector<Bucket>& buckets, int ranks)
 {
-  // BEGIN EXERCISE 04.1 points=10 "The shards of all buckets: for each bucket, in the given order, one shard for "
-  //     "each rank, by rank. Divide the elements of a bucket by Partition, as the collectives do. A shard is the "
-  //     "range of its elements in the flat vector of the whole table, and the rank that owns them."
+  // BEGIN EXERCISE 04.1
   std::vector<BucketShard> bucket_shards;
   for (const Bucket& bucket : buckets) {
     const Partition parts(bucket.elements.count, ranks);

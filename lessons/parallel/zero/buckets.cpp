@@ -15,9 +15,7 @@ void check_bucket(std::int64_t bytes)
 
 std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::int64_t bytes)
 {
-  // BEGIN EXERCISE 03.2 points=10 "Buckets in the order of the backward pass: go through the units of the table "
-  //     "from the last to the first. A bucket is full with the unit that brings it to the given number of bytes; "
-  //     "the remaining units are the last bucket. A Range consists of the first element and the number of them."
+  // BEGIN EXERCISE 03.2
   std::vector<Bucket> buckets;
   bool full = true;
   for (std::int64_t unit = table.units().end(); unit-- > table.units().first;) {

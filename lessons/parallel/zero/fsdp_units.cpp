@@ -129,9 +129,7 @@ std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const s
     if (plan.empty() || plan.back().needs != needs) plan.push_back({needs, {}, {}});
   if (options.reshard == Reshard::never) return plan;
 
-  // BEGIN EXERCISE 06.1 points=10 "Gather, use, free: fill in the units that each place frees and gathers. At "
-  //     "place s the units that the places s .. s + prefetch need are gathered; with Reshard::after_backward "
-  //     "those stay gathered, too, that a later place needs. needs_of() returns the units that places need."
+  // BEGIN EXERCISE 06.1
   std::vector<std::size_t> there;
   const auto K = static_cast<std::size_t>(options.prefetch);
   for (std::size_t s = 0; s < plan.size(); ++s) {

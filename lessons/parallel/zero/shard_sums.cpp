@@ -27,10 +27,7 @@ Range of_all_ranks(Range own, const Group& group)
 
 std::vector<Range> micro_batches_of_step(const BatchShape& batch, const Group& group)
 {
-  // BEGIN EXERCISE 05.2 points=10 "Sequences of a rank: the ranks' gradients are summed after each "
-  //     "micro-batch. So the first micro-batch of all ranks together takes the first N B sequences of the global "
-  //     "batch, in rank order, and the next one the following N B. Return this rank's run of B sequences in each "
-  //     "micro-batch."
+  // BEGIN EXERCISE 05.2
   std::vector<Range> micro_batches;
   const std::int64_t B = batch.micro_batch;
   for (std::int64_t first = group.rank() * B; first < batch.global_batch; first += group.ranks() * B)

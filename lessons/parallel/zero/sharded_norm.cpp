@@ -4,8 +4,7 @@ namespace rankwise {
 
 double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Group& group)
 {
-  // BEGIN EXERCISE 04.2 points=10 "The norm of sharded gradients: this rank owns some elements, the other ranks "
-  //     "of the group own the rest. Return the sum of the squares of all elements, on every rank."
+  // BEGIN EXERCISE 04.2
   auto sum = kernels->squared_norm(own[0]);
   for (std::size_t i = 1; i < own.size(); ++i) sum += kernels->squared_norm(own[i]);
   all_reduce_sum(sum, group);

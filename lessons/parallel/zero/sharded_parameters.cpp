@@ -38,9 +38,7 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
 
 std::vector<Tensor> ShardedParameters::views_of_shards(bool kept) const
 {
-  // BEGIN EXERCISE 06.3 points=10 "Where a rank's shards are stored: the function views_of_shards(). AdamW updates "
-  //     "these views, a gather reads them, and a checkpoint saves and loads them, so 2 ranks can resume what 4 have "
-  //     "saved. Return one view for each unit."
+  // BEGIN EXERCISE 06.3
   std::vector<Tensor> views;
   std::int64_t used = 0;  // elements of shards_ that the units so far have taken
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -81,8 +79,7 @@ void ShardedParameters::begin(const std::vector<Use>& uses)
 
 void ShardedParameters::gather(std::size_t unit)
 {
-  // BEGIN EXERCISE 06.2 points=10 "Gather a unit: allocate all of its elements in gathered_, copy this rank's own "
-  //     "shard to its place there, and start the all-gather on the queue. Store the pending gather in on_its_way_."
+  // BEGIN EXERCISE 06.2
   const Range all = units_[unit].elements;
   gathered_[unit] = Buffer(memory_, Category::parameters, type_, {all.count}, "a gathered unit");
   const Tensor whole = gathered_[unit].tensor();
@@ -94,9 +91,7 @@ void ShardedParameters::gather(std::size_t unit)
 
 std::vector<Tensor> ShardedParameters::use(std::int64_t unit)
 {
-  // BEGIN EXERCISE 06.4 points=10 "The window moves: the function use(). At the first use of a place, plan_[place] says "
-  //     "which units are freed, gathered and waited for. In which order does that take the least memory and hide the "
-  //     "most? Neighbouring uses of the same units are one place."
+  // BEGIN EXERCISE 06.4
   check(next_ < uses_.size() && uses_[next_].front() == unit, fmt::format("unit {} is used out of order", unit));
   const std::size_t place = places_[next_];
   if (next_ == 0 || places_[next_ - 1] != place) {

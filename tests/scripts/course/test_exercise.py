@@ -60,8 +60,7 @@ set_tests_properties(half PROPERTIES LABELS "exercise-01.2;lesson-01")
     "gpt2/twice.cpp": """#include "common/base/error.hpp"
 int twice(int x)
 {
-  // BEGIN EXERCISE 01.1 points=10 "Twice: return x \\"times\\" two, "
-  //     "for all x."
+  // BEGIN EXERCISE 01.1
   const int two = 2;
   return two * x;
   // END EXERCISE
@@ -70,11 +69,25 @@ int twice(int x)
     "gpt2/half.cpp": """#include "common/base/error.hpp"
 int half(int x)
 {
-  // BEGIN EXERCISE 01.2 points=5 "Half. Return x / 2."
+  // BEGIN EXERCISE 01.2
   return x / 2;
   // END EXERCISE
 }
 """,
+    "lessons/01_a/exercises.toml": '''[[exercise]]
+number = "01.1"
+kind = "implement"
+points = 10
+text = """
+Twice: return x "times" two,
+for all x."""
+
+[[exercise]]
+number = "01.2"
+kind = "implement"
+points = 5
+text = "Half. Return x / 2."
+''',
     "tests/mutants/01/01.1.bodies": """// WRONG adds_two
 // adds two
   return 2 + x;
@@ -151,11 +164,16 @@ def encoded(tree):
     return {path: text.encode() for path, text in tree.items()}
 
 
+def task_of(exercise, task='points = 1\ntext = "a"'):
+    """The table of an exercise, in a tree."""
+    return {f"lessons/{exercise[:2]}_a/exercises.toml": f'[[exercise]]\nkind = "implement"\nnumber = "{exercise}"\n{task}\n'.encode()}
+
+
 class Regions(unittest.TestCase):
-    def refuses(self, text, *words):
+    def refuses(self, text, *words, tasks=task_of("01.1"), path="gpt2/a.cpp:"):
         with self.assertRaises(Refused) as refusal:
-            all_regions({"gpt2/a.cpp": text.encode()})
-        for word in ("gpt2/a.cpp:",) + words:
+            all_regions({"gpt2/a.cpp": text.encode(), **tasks})
+        for word in (path,) + words:
             self.assertIn(word, str(refusal.exception))
 
     def test_text_and_title(self):
@@ -165,19 +183,24 @@ class Regions(unittest.TestCase):
         self.assertEqual((second.title, second.text), ("Half", "Half. Return x / 2."))
 
     def test_malformed_regions_are_refused_with_file_and_line(self):
-        begin, end = '// BEGIN EXERCISE 01.1 points=1 "a"\n', "// END EXERCISE\n"
+        begin, end = "// BEGIN EXERCISE 01.1\n", "// END EXERCISE\n"
         self.refuses(begin, ":1:", "no END")
         self.refuses(begin + begin + end, ":2:", "nested")
         self.refuses(end, ":1:", "without its BEGIN")
         self.refuses(begin + end + "\n" + begin + end, ":4:", "already")
-        self.refuses('// BEGIN EXERCISE 01.1 "a"\n' + end, ":1:", "expected")
-        self.refuses("// BEGIN EXERCISE 01.1 points=0 \"a\"\n" + end, ":1:", "expected")
-        self.refuses('// BEGIN EXERCISE 01.1 points=1 "a\n' + end, ":1:", "expected")
-        self.refuses('// BEGIN EXERCISE 01.1 points=1 "a" b"\n' + end, ":1:", "expected")
+        self.refuses('// BEGIN EXERCISE 01.1 points=1 "a"\n' + end, ":1:", "expected")
+        self.refuses("// BEGIN EXERCISE 1.1\n" + end, ":1:", "expected")
 
-    def test_a_comment_in_quotes_is_a_part_of_the_body(self):
-        text = '// BEGIN EXERCISE 01.1 points=1 "a "\n//     "b"\n// "next" is r + 1, and r - 1 is "previous"\n// END EXERCISE\n'
-        self.assertEqual([(region.text, region.body, region.end) for region in find_regions("gpt2/a.cpp", text)], [("a b", 2, 3)])
+    def test_a_region_has_a_table_and_a_table_a_region(self):
+        text = "// BEGIN EXERCISE 01.1\n// END EXERCISE\n"
+        answered = task_of("01.1", "").popitem()[1].replace(b"implement", b"account")
+        for tasks in ({}, task_of("01.2"), {"lessons/01_a/exercises.toml": answered}, {"course.json": b"{}"}):
+            self.refuses(text, ":1: exercise 01.1 has no points and text", tasks=tasks)
+        self.refuses("", ":3: exercise 01.1 has no region", path="lessons/01_a/exercises.toml")
+        self.refuses(text, ":3: exercise 01.1 stands twice", tasks={path: text * 2 for path, text in task_of("01.1").items()},
+                     path="lessons/01_a/exercises.toml")
+        for task in ("", "points = 1", 'text = "a"', 'points = 0\ntext = "a"', 'points = "1"\ntext = "a"', 'points = 1\ntext = " "'):
+            self.refuses(text, ":3: exercise 01.1: expected points", tasks=task_of("01.1", task), path="lessons/01_a/exercises.toml")
 
     def test_stub_keeps_the_markers_and_drops_the_solution(self):
         tree = encoded(TREE)
@@ -217,7 +240,7 @@ class Builds(unittest.TestCase):
         self.assertRegex(said.getvalue(), r"^building F: 1 of 4, about \d+ s more\nbuilding F: 50 of 100, about \d+ s more\n$")
 
     def test_an_error_is_blamed_on_the_body_above_it(self):
-        text = "".join(f'// BEGIN EXERCISE 01.{i} points=1 "a"\n  work();\n// END EXERCISE\n' for i in (1, 2))
+        text = "".join(f"// BEGIN EXERCISE 01.{i}\n  work();\n// END EXERCISE\n" for i in (1, 2))
         for line, broken, exercise in ((2, {}, "01.1"), (5, {}, "01.2"), (7, {}, "01.2"), (7, {"01.2"}, "01.1"), (7, {"01.1", "01.2"}, None)):
             self.assertEqual(blamed("gpt2/a.cpp", text, f"/x/gpt2/a.cpp:{line}:3: error: why", broken), exercise)
 
@@ -289,8 +312,8 @@ class Commands(unittest.TestCase):
         self.assertIn("--to", output)
 
     def test_exercises_are_listed_in_the_order_of_packs(self):
-        order = "".join(f'[[exercise]]\nkind = "implement"\n' f'number = "01.{number}"\n' for number in (2, 1))
-        page = student_tree(self.root, encoded({**TREE, "lessons/01_fake/exercises.toml": order}), "01")["EXERCISES.md"].decode()
+        first, second = re.findall(r"\[\[.*?(?=\[\[|\Z)", TREE["lessons/01_a/exercises.toml"], re.DOTALL)
+        page = student_tree(self.root, encoded({**TREE, "lessons/01_a/exercises.toml": second + first}), "01")["EXERCISES.md"].decode()
         self.assertEqual(re.findall(r"^- \*\*(\S+)\*\*", page, re.MULTILINE), ["01.2", "01.1"])
 
     def test_cases_for_which_no_time_is_left_are_told(self):
@@ -317,7 +340,7 @@ class Commands(unittest.TestCase):
         status, points, verdicts, output = self.grade(twice="  return y;", half="  return x / 2;")
         self.assertEqual((status, points), (1, 5), output)
         self.assertEqual(verdicts["01.1"][0], "does not compile")
-        self.assertTrue(verdicts["01.1"][1].startswith("gpt2/twice.cpp:6"), verdicts)
+        self.assertTrue(verdicts["01.1"][1].startswith("gpt2/twice.cpp:5"), verdicts)
 
         # What prints the words of success, and what ends the program, has answered nothing.
         for forged in ('std::puts("All tests passed"); std::_Exit(0);', "std::abort();"):
@@ -344,7 +367,7 @@ class Commands(unittest.TestCase):
         (self.copy / "test_twice.cpp").write_text("int main() { return 0; }\n")  # which is not read
         self.assertEqual(self.grade(twice="  return 7;", half="  return x / 2;")[1], 5)
         path = self.copy / "gpt2/twice.cpp"
-        path.write_text(path.read_text().replace("BEGIN EXERCISE 01.1 points=10", "BEGIN EXERCISE 01.7 points=99"))
+        path.write_text(path.read_text().replace("BEGIN EXERCISE 01.1", "BEGIN EXERCISE 01.7"))
         for _ in ("another number", "no file"):
             status, output = self.run_script("grade", "01", *UNPROTECTED)
             self.assertEqual(status, 1, output)
@@ -398,7 +421,7 @@ class Commands(unittest.TestCase):
     def test_malformed_files_of_mutants_are_refused_with_file_and_line(self):
         for name, more, why in (("01/01.2.bodies", "// WORNG later\n// why\n  return 1;\n", ":4: expected: // WRONG name, or // RIGHT name"),
                                 ("01/01.2.bodies", "// WRONG later\n  return 1;\n", ":5: expected: // a sentence about 01.2_later"),
-                                ("01/01.2.bodies", "// WRONG ends\n// why\n  return 1;\n", ":4: the name ends stands already in line 1"),
+                                ("01/01.2.bodies", "// WRONG ends\n// why\n  return 1;\n", ":4: 01.2_ends stands already above"),
                                 ("01/01.2.bodies", "// WRONG later\n// why\n", ":4: 01.2_later has a sentence or its lines missing"),
                                 ("01/01.patches", "// WRONG later\n// why\n  return 1;\n", ":9: expected: // BROKEN name"),
                                 ("01/01.1_ends.patch", "", " is not named as")):

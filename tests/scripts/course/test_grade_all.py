@@ -45,7 +45,7 @@ class Grade(Folder):
         (self.handed_in / "carol.zip").write_bytes(b"no archive")
         hand_in(self.handed_in / "dave", twice="  return y;", half=RIGHT["half"])
         hand_in(self.handed_in / "erin", twice=RIGHT["twice"])
-        hand_in(self.handed_in / "frank", twice="  return 2 * x;\n  // END EXERCISE\n  // BEGIN EXERCISE 01.9", half="")
+        hand_in(self.handed_in / "frank", twice="  return 2 * x;\n  // END EXERCISE\n  // BEGIN EXERCISE", half="")
         status, output = self.run_all()
         self.assertEqual(status, 0, output)
         points = {student: document["points"] for student, document in self.grades().items()}

@@ -4,6 +4,7 @@
 import unittest
 
 from fake_course import SCRIPTS
+from test_exercise import task_of
 import pack
 from exercise_tree import all_regions, read_tree
 from leaks import find_leaks
@@ -26,7 +27,7 @@ save(t, "sum");"""
 
 
 def leaks(searched, path="common/b.cpp", solution=SOLUTION):
-    tree = {"gpt2/a.cpp": f'  // BEGIN EXERCISE 01.1 points=1 "a"\n  {solution}\n  // END EXERCISE\n'.encode()}
+    tree = {"gpt2/a.cpp": f"  // BEGIN EXERCISE 01.1\n  {solution}\n  // END EXERCISE\n".encode(), **task_of("01.1")}
     return [(leak.path, leak.first, leak.last) for leak in find_leaks(tree, all_regions(tree), {path: searched.encode()})]
 
 

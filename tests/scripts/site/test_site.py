@@ -205,6 +205,14 @@ class Programs(OfSmallTree):
         self.assertRegex(self.page, r'(?s)First the gradients\..{0,40}</div><pre><code>.{0,400}barrier')
         self.assertNotIn("// First", self.page)
 
+    def test_task_of_an_exercise_beside_its_code(self):
+        path = "lessons/01_one/01_one.cpp"
+        marked = FILES[path].replace("    // First", "    // BEGIN EXERCISE 01.1\n    // First").replace("    int sum", "    // END EXERCISE\n    int sum")
+        self.make({path: marked, "lessons/01_one/exercises.toml":
+                   '[[exercise]]\nnumber = "01.1"\nkind = "implement"\npoints = 7\ntext = """\nSum up:\nr < N."""\n'})
+        self.assertRegex(self.text(path + ".html"), r"(?s)Exercise 01\.1</strong> \(7 points\): Sum up: r &lt; N\. The code.{0,99}</p>"
+                         r".{0,9}First the gradients\..{0,40}</div><pre><code>.{0,400}barrier.*End of the exercise")
+
     def test_names_lead_to_the_reference(self):
         self.assertRegex(self.page, r'href="../../reference/group.html">Group<')
         self.assertRegex(self.page, r'href="../../reference/group.html#b2">barrier<')

@@ -1,3 +1,3 @@
-# refused, passed: changes the points in the marker.
+# refused: writes points into the marker.
 # shellcheck shell=bash
-sed -i 's/EXERCISE 01.1 points=10/EXERCISE 01.1 points=1000/' "$1"
+sed -i 's/EXERCISE 01.1$/EXERCISE 01.1 points=1000/' "$1"
