@@ -39,7 +39,7 @@ from documents import run_script
 
 def lesson_regions(tree, lesson):
     """The regions of one lesson, in order; at least one."""
-    regions = [region for region in all_regions(tree) if region.exercise.startswith(lesson + ".")]
+    regions = all_regions(tree, lesson)
     if not regions:
         raise Refused(f"lesson {lesson} has no exercises")
     return regions

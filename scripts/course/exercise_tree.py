@@ -5,6 +5,7 @@ that number in lessons/NN_name/exercises.toml; each line of the text is a line o
 """
 
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,14 +16,6 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from documents import Refused  # noqa: E402, F401  for all of the course
 from whole_file import without_links, write_whole  # noqa: E402, F401
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # before Python 3.11
-    try:
-        import tomli as tomllib
-    except ModuleNotFoundError:
-        tomllib = None
 
 FOLDERS = ("lessons", "gpt2", "common")  # regions stand only here
 MANIFEST = "course.json"  # at the root of a pack: its lessons, revision and student, and the tasks, because exercises.toml has answers
@@ -43,6 +36,10 @@ class Region:
     end: int = -1     # the END line
     points: int = 0   # as all_regions() knows it, and
     task: tuple = ()  # the lines of its text
+
+    @property
+    def lesson(self):
+        return self.exercise[:2]
 
     @property
     def body(self):
@@ -88,10 +85,11 @@ def find_regions(path, text):
 
 def read_toml(text, path):
     """The document; Refused names the file, and the line where there is one."""
-    if tomllib is None:
+    reader = next(filter(importlib.util.find_spec, ("tomllib", "tomli")), None)
+    if reader is None:
         raise Refused(f"{path} is TOML, which Python reads from 3.11 on; use that, or install the package tomli (python3-tomli)")
     try:
-        return tomllib.loads(text)
+        return importlib.import_module(reader).loads(text)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from None
 
@@ -130,9 +128,9 @@ def tasks_of(tree):
     return {number: (table["points"], tuple(table["text"].strip().split("\n"))) for number, table in tables.items()}
 
 
-def all_regions(tree):
-    """All regions of a tree with their tasks, sorted by number. A number that stands twice is refused, and so is a region without
-    a task, or a task without a region."""
+def all_regions(tree, lesson=""):
+    """All regions of a tree, or those of a lesson, with their tasks, sorted by number. A number that stands twice is refused, and so
+    is a region without a task, or a task without a region."""
     found, tasks = {}, tasks_of(tree)
     for path in sorted(tree):
         if path.startswith(tuple(folder + "/" for folder in FOLDERS)) and path.endswith((".hpp", ".cpp")):
@@ -146,11 +144,12 @@ def all_regions(tree):
                     raise Refused(f"{place}: exercise {region.exercise} stands already in {first.path}:{first.begin + 1}")
                 if region.exercise not in tasks:
                     raise Refused(f"{place}: exercise {region.exercise} has no points and text, an [[exercise]] in the exercises.toml "
-                                  f"of lesson {region.exercise[:2]}")
+                                  f"of lesson {region.lesson}")
                 region.points, region.task = tasks[region.exercise]
     for number in sorted(set(tasks) - set(found)):
         raise Refused(f"{place_of(tree, number)}: exercise {number} has no region in a source: // BEGIN EXERCISE {number}")
-    return sorted(found.values(), key=lambda region: [int(part) for part in region.exercise.split(".")])
+    return sorted((region for region in found.values() if region.lesson.startswith(lesson)),
+                  key=lambda region: [int(part) for part in region.exercise.split(".")])
 
 
 def replace_bodies(text, regions, body_of):

@@ -14,8 +14,8 @@ import secrets
 import traceback
 
 import catalogue
-from exercise_tree import Refused, read_tree, without_links, write_whole
-from grade_one import grade_one, regions_of, unread_document, wanted_files
+from exercise_tree import Refused, all_regions, read_tree, without_links, write_whole
+from grade_one import grade_one, unread_document, wanted_files
 from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
 from pack import check_lessons, revision_of
@@ -54,7 +54,7 @@ class Course:
         if self.protected:
             require_sandbox()
         check_programs(self.root, self.tree, self.lessons, self.revision)
-        self.grader.prepare([region for lesson in self.lessons for region in regions_of(self.tree, lesson)])
+        self.grader.prepare([region for lesson in self.lessons for region in all_regions(self.tree, lesson)])
 
     def read(self, submission):
         """Reads the files that were handed in."""

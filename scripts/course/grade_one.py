@@ -5,20 +5,16 @@ from exercise_tree import all_regions
 from grade_table import document_of
 
 
-def regions_of(tree, lesson):
-    return [region for region in all_regions(tree) if region.exercise.split(".")[0] == lesson]
-
-
 def wanted_files(tree, lessons):
     """Names of the files that are read of a submission: those with regions, and the answers."""
-    regions = [region for lesson in lessons for region in regions_of(tree, lesson)]
+    regions = [region for lesson in lessons for region in all_regions(tree, lesson)]
     return sorted({region.path for region in regions} | {catalogue.sheet_of(lesson) for lesson in lessons})
 
 
 def lesson_rows(root, tree, lesson, handed_in, secret, grader, seed):
     """The rows of one lesson. Each exercise is judged with the course's other ones, so that no mistake counts twice."""
     student, files = handed_in.student, handed_in.files
-    rows = grader.rows(regions_of(tree, lesson), files, secret, student, seed, handed_in.digest)
+    rows = grader.rows(all_regions(tree, lesson), files, secret, student, seed, handed_in.digest)
     answers = catalogue.answers_module()
     if answers and catalogue.is_answered(tree, lesson):
         # The figures come from the programs of the course, never from those that hold a student's code.

@@ -1,10 +1,10 @@
 """Checks the judge and the tests: each wrong solution must lose its points, each right one keep them, and each lesson that is
 broken elsewhere be noticed.
 
-The solutions of exercise 01.1 stand in tests/mutants/01/01.1.bodies, each as a line `// WRONG name`, or `// RIGHT name` where it
-differs only in style, a line `// sentence` that says what is wrong, or how it differs, and the body of the region. The broken lessons
-stand in tests/mutants/01/01.patches, each as `// BROKEN name`, `// sentence`, and a unified diff (-p1) that changes something outside
-of all exercises; one of the tests with the ctest label lesson-01 must fail then.
+Solutions of exercise 01.1 stand in tests/mutants/01/01.1.bodies, each as a line `// WRONG name` (or RIGHT, where only the style differs),
+a line `// sentence` that says what is wrong, or how it differs, and the body of the region. Broken lessons stand in tests/mutants/01/01.patches,
+each as `// BROKEN name`, `// sentence`, and a unified diff (-p1) that changes something outside of all exercises; one of the tests with the
+ctest label lesson-01 must fail then.
 """
 
 import concurrent.futures
@@ -93,7 +93,7 @@ def all_entries(tree, lesson=""):
 
 def plant(tree, regions, entry):
     """The entry with the files that it changes; Refused says why it does not fit."""
-    mine = [region for region in regions if entry.broken in (region.exercise, region.exercise[:2])]
+    mine = [region for region in regions if entry.broken in (region.exercise, region.lesson)]
     if not mine:
         raise Refused(f"there is no {'exercise' if '.' in entry.broken else 'lesson with exercises'} {entry.broken}")
     if entry.kind == "BROKEN":  # its lines are counted in its file
@@ -204,7 +204,7 @@ def check_mutants(root, lesson, work, some=False, repeats=1, only=""):
     """All of a lesson; of all lessons where it is empty. `only` is "exercises", "right" (those of them that
     must pass) or "lessons", or empty for all."""
     tree = read_tree(root)
-    regions = [region for region in all_regions(tree) if region.exercise.startswith(f"{lesson}." if lesson else "")]
+    regions = all_regions(tree, lesson)
     if not regions:
         raise Refused(f"lesson {lesson} has no exercises")
     tally = Tally()

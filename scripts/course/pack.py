@@ -33,7 +33,7 @@ TWIN = re.compile(r"^( *)// BEGIN TWIN (\d\d\.\d+)\n.*?^ *// END TWIN$", re.DOTA
 
 def lessons_of(tree):
     """The lessons that have exercises."""
-    return sorted({region.exercise.split(".")[0] for region in all_regions(tree)})
+    return sorted({region.lesson for region in all_regions(tree)})
 
 
 def check_lessons(tree, lessons):
@@ -59,8 +59,7 @@ def stubbed_regions(tree, lessons):
     needed = built_on(tree, lessons)
 
     def is_stub(region):
-        lesson = region.exercise.split(".")[0]
-        return lesson in lessons or (lesson > min(lessons) and lesson not in needed and region.path.startswith("lessons/"))
+        return region.lesson in lessons or (region.lesson > min(lessons) and region.lesson not in needed and region.path.startswith("lessons/"))
 
     return [region for region in all_regions(tree) if is_stub(region)]
 
@@ -169,11 +168,11 @@ def packed_tree(root, lessons, student="", secret=""):
     if secret:
         for path in [path for path, content in copy.items() if secret.encode() in content]:
             raise Refused(f"the secret stands in {path}. Move it out of the repository")
-    copy.update(own_pages(copy))
-    copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
     tasks = {region.exercise: dict(points=region.points, text="\n".join(region.task)) for region in all_regions(tree)}
     manifest = dict(lessons=lessons, revision=described(root), student=student, exercises=tasks)
     copy[MANIFEST] = (json.dumps(manifest, indent=2) + "\n").encode()
+    copy.update(own_pages(copy))
+    copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
     answers = catalogue.answers_module()
     for lesson in lessons if answers else []:
         if catalogue.is_answered(tree, lesson):
@@ -185,7 +184,7 @@ def packed_tree(root, lessons, student="", secret=""):
 def objects_of(root, copy, lessons):
     """The object files of a pack. They are made from its own files, so no solution is in them that these do not have."""
     bench = Bench(root, root / "build" / f"pack-{'-'.join(lessons)}", keeps=True)
-    built, output = bench.build(copy, [region.exercise for region in all_regions(copy) if region.exercise[:2] in lessons])
+    built, output = bench.build(copy, [region.exercise for region in all_regions(copy) if region.lesson in lessons])
     if not built:
         raise Refused(f"the pack does not compile: {first_error(output, bench.source)}")
     return pack_objects(bench.objects)

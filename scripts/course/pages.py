@@ -4,7 +4,7 @@ import posixpath
 import re
 
 import catalogue
-from exercise_tree import FOLDERS, Refused, find_regions
+from exercise_tree import Refused, all_regions
 
 # Code is left as it is: in a label it is part of the link, elsewhere brackets in it are none.
 LINK_OR_CODE = re.compile(r"\[(?P<label>(?:`[^`\n]*`|[^\[\]`])*)\]\((?P<target>[^()\s]+)\)|```.*?```|`[^`\n]*`", re.DOTALL)
@@ -66,10 +66,7 @@ def unfolding(hints):
 
 def places(copy):
     """Places of the regions of a tree, exercise -> "path:line"."""
-    return {region.exercise: f"{region.path}:{region.begin + 1}"
-            for path, content in copy.items() if b"BEGIN EXERCISE" in content and path.endswith((".hpp", ".cpp"))
-            and path.startswith(tuple(folder + "/" for folder in FOLDERS))
-            for region in find_regions(path, content.decode())}
+    return {region.exercise: f"{region.path}:{region.begin + 1}" for region in all_regions(copy)}
 
 
 def exercises_page(tree, copy, lessons):

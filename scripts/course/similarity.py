@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import tempfile
 
-from exercise_tree import Refused, find_regions, read_tree
-from grade_one import regions_of, wanted_files
+from exercise_tree import Refused, all_regions, find_regions, read_tree
+from grade_one import wanted_files
 from grade_table import cell
 from leaks import normalised, shape_of, tokens_of, without_comments
 from pack import check_lessons
@@ -68,7 +68,7 @@ def report(root, lessons, folder, at_least):
         raise Refused(f"--at-least={at_least}: a share lies between 0 and 1")
     tree = read_tree(root)
     check_lessons(tree, lessons)
-    regions, wanted = [region for lesson in lessons for region in regions_of(tree, lesson)], wanted_files(tree, lessons)
+    regions, wanted = [region for lesson in lessons for region in all_regions(tree, lesson)], wanted_files(tree, lessons)
     texts, left_out = {}, []
     for submission in find_submissions(folder):
         try:

@@ -51,9 +51,9 @@ def chosen(regions, names):
     """The regions of some lessons or exercises, as "03,06.3"; all where it is empty."""
     wanted = names.split(",") if names else []
     for name in wanted:
-        if not any(name in (region.exercise, region.exercise[:2]) for region in regions):
+        if not any(name in (region.exercise, region.lesson) for region in regions):
             raise Refused(f"there is no exercise {name} to implement here. There are {', '.join(region.exercise for region in regions)}")
-    return [region for region in regions if not wanted or {region.exercise, region.exercise[:2]} & set(wanted)]
+    return [region for region in regions if not wanted or {region.exercise, region.lesson} & set(wanted)]
 
 
 def grade_visible(root, json_file, names=""):
@@ -65,7 +65,7 @@ def grade_visible(root, json_file, names=""):
         raise Refused(f"{root} is no starter repository, or its {MANIFEST} is damaged: {error}. Name a submission: "
                       "scripts/course.py grade SUBMISSION --lessons=NN") from None
     tree, rows = read_tree(root), []
-    regions = [region for region in all_regions(tree) if region.exercise.split(".")[0] in manifest["lessons"]]
+    regions = [region for region in all_regions(tree) if region.lesson in manifest["lessons"]]
     wanted = chosen(regions, names)
     bench = Bench(root, root / "build/grade")
     useless = unpack_objects(root / ARCHIVE, bench.objects)

@@ -166,7 +166,7 @@ def encoded(tree):
 
 def task_of(exercise, task='points = 1\ntext = "a"'):
     """The table of an exercise, in a tree."""
-    return {f"lessons/{exercise[:2]}_a/exercises.toml": f'[[exercise]]\nkind = "implement"\nnumber = "{exercise}"\n{task}\n'.encode()}
+    return {f"lessons/{exercise[:2]}_a/exercises.toml": ('[[exercise]]\nkind = "implement"\n' f'number = "{exercise}"\n{task}\n').encode()}
 
 
 class Regions(unittest.TestCase):
@@ -419,7 +419,7 @@ class Commands(unittest.TestCase):
         self.assertTrue(output.endswith("7 passed, 5 failed\n"), output)
 
     def test_malformed_files_of_mutants_are_refused_with_file_and_line(self):
-        for name, more, why in (("01/01.2.bodies", "// WORNG later\n// why\n  return 1;\n", ":4: expected: // WRONG name, or // RIGHT name"),
+        for name, more, why in (("01/01.2.bodies", "// FALSE later\n// why\n  return 1;\n", ":4: expected: // WRONG name, or // RIGHT name"),
                                 ("01/01.2.bodies", "// WRONG later\n  return 1;\n", ":5: expected: // a sentence about 01.2_later"),
                                 ("01/01.2.bodies", "// WRONG ends\n// why\n  return 1;\n", ":4: 01.2_ends stands already above"),
                                 ("01/01.2.bodies", "// WRONG later\n// why\n", ":4: 01.2_later has a sentence or its lines missing"),

@@ -209,7 +209,7 @@ class Programs(OfSmallTree):
         path = "lessons/01_one/01_one.cpp"
         marked = FILES[path].replace("    // First", "    // BEGIN EXERCISE 01.1\n    // First").replace("    int sum", "    // END EXERCISE\n    int sum")
         self.make({path: marked, "lessons/01_one/exercises.toml":
-                   '[[exercise]]\nnumber = "01.1"\nkind = "implement"\npoints = 7\ntext = """\nSum up:\nr < N."""\n'})
+                   '[[exercise]]\n' 'number = "01.1"\nkind = "implement"\npoints = 7\ntext = """\nSum up:\nr < N."""\n'})
         self.assertRegex(self.text(path + ".html"), r"(?s)Exercise 01\.1</strong> \(7 points\): Sum up: r &lt; N\. The code.{0,99}</p>"
                          r".{0,9}First the gradients\..{0,40}</div><pre><code>.{0,400}barrier.*End of the exercise")
 
