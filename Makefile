@@ -28,7 +28,7 @@ emulated:  ## build and run the tests of GPUs, emulated on the CPU, under Addres
 	@scripts/setup.sh && scripts/build.sh emulated gpu_tests && ctest --preset emulated $(ARGS)
 
 gpu:  ## build for GPUs, check everything on the one of this machine, print one table (build-gpu/)
-	@scripts/gpu_check.sh $(ARGS)
+	@scripts/bench/gpu_check.sh $(ARGS)
 
 lesson-%:  ## run lesson NN, as scripts/rankwise run NN does (ARGS="-n 4 --steps=5")
 	@scripts/rankwise run $* $(ARGS)
@@ -58,10 +58,10 @@ docs:  ## make the site of the documentation (build/docs/html/index.html)
 	@scripts/docs.sh
 
 format:  ## lay out all C++ sources with clang-format
-	@scripts/format.sh $(ARGS)
+	@scripts/check/format.sh $(ARGS)
 
 output: build  ## run what the READMEs show the output of, and put it in its place
-	@scripts/update_output.py $(ARGS)
+	@scripts/check/update_output.py $(ARGS)
 
 golden:  ## compute the golden figures of the tests anew (needs PyTorch)
-	@scripts/golden_figures.py $(ARGS)
+	@scripts/pytorch/golden_figures.py $(ARGS)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Configures and builds one preset, with few words unless it fails:  scripts/build.sh PRESET [TARGET...]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 takes 99
 preset=${1:-}
@@ -34,9 +34,9 @@ progress() {
 # Two that write to one folder would spoil each other's files.
 mkdir -p build
 exec 8>>build/build.lock
-if ! python3 scripts/lock.py 8; then
+if ! python3 scripts/lib/lock.py 8; then
   echo "Another build runs in this clone. This one begins when it has ended." >&2
-  python3 scripts/lock.py 8 wait
+  python3 scripts/lib/lock.py 8 wait
 fi
 
 quietly cmake --preset "$preset"

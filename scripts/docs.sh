@@ -2,7 +2,7 @@
 # Makes the site of the documentation: scripts/docs.sh [BUILD_FOLDER]  ->  build/docs/html/index.html
 # A warning of Doxygen is an error, and so is a link that leads nowhere.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-build}/docs

@@ -4,7 +4,7 @@
 # One line a finding: "ok", "note" (it works, but is worth knowing) or "BAD" with what to do in the next line. Nothing is
 # installed or changed. Status 1: something is bad.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 takes 0
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bad=0
@@ -108,7 +108,7 @@ check_libraries() {
 check_machine() {
   local cores available_MB owner shared_MB
   cores=$(getconf _NPROCESSORS_ONLN)
-  if read -r available_MB owner < <(python3 scripts/host_memory.py); then
+  if read -r available_MB owner < <(python3 scripts/lib/host_memory.py); then
     if ((available_MB < 1000 * cores)); then
       note memory "$available_MB MiB are free in $owner, $cores cores" "A compiler takes up to 1 GB; with less, build with fewer of them: cmake --build build -j 1"
     else

@@ -20,7 +20,7 @@
 #
 # Exit status: 0, all files are there; 1, a download or a copy failed; 2, a wrong digest, a missing file, or a wrong name.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 
 # Prints a line for each file of a name: file, SHA-256, address.
 files_of() {
@@ -111,7 +111,7 @@ done
 if [[ $name == cornell ]]; then
   [[ $from ]] || refuse "cornell is made of files that you have." \
     "It is at https://www.cs.cornell.edu/~cristian/Cornell_Movie-Dialogs_Corpus.html; name its folder."
-  exec python3 "$here/cornell.py" "$from" "$to/cornell.txt" ${utterances:+"--utterances=$utterances"}
+  exec python3 "$here/lib/cornell.py" "$from" "$to/cornell.txt" ${utterances:+"--utterances=$utterances"}
 fi
 list=$(files_of "$name") || refuse "$name is not known." "$usage"
 

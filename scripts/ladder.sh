@@ -20,7 +20,7 @@
 # speed, both deviations and each category of memory, as the reports in build/ladder have.
 # Status 1: a check failed or a run broke; 2: a wrong option, or another ladder climbs in this clone.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=
@@ -96,7 +96,7 @@ scripts/setup.sh
 # until this process and all that it started have ended.
 mkdir -p build
 exec 9>>build/ladder.lock
-if ! python3 scripts/lock.py 9; then
+if ! python3 scripts/lib/lock.py 9; then
   refuse "another ladder climbs in this clone, and both would write build/ladder." "Wait until it has ended, or use another clone."
 fi
 trap 'exit 130' INT  # mpirun ends on it too, but as if it were done
@@ -143,7 +143,7 @@ for lesson in "${lessons[@]}"; do
 done
 
 pages=("$reports"/*.fast.json)
-if [[ -e ${pages[0]} ]]; then scripts/compare_runs.py "${pages[@]}" --output="$reports/ladder.html" >/dev/null; fi
+if [[ -e ${pages[0]} ]]; then scripts/page/compare_runs.py "${pages[@]}" --output="$reports/ladder.html" >/dev/null; fi
 scripts/plot/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
 echo
 scripts/plot/ladder_table.py "$reports" "${wide[@]}" || status=$?

@@ -11,7 +11,7 @@
 # tools are on the path (from modules, conda, ...); if one is not, it says what to install and ends with status 2. When
 # nothing is missing nothing is done. docs/platforms.md says what was tried where.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 takes 0 --documentation --grading --how
 
 # Who installs, what for, and what the packages are called there.

@@ -6,13 +6,13 @@
 #   scripts/test.sh -R norm      other options go to ctest
 #   scripts/test.sh --times      what each test of the last run took, the longest first; runs nothing
 #
-# Status: that of ctest; 1 if a folder is beyond its budget (scripts/budgets.txt).
+# Status: that of ctest; 1 if a folder is beyond its budget (scripts/check/budgets.txt).
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib/words.sh"
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
-  --times) exec scripts/budgets.py times ;;
+  --times) exec scripts/check/budgets.py times ;;
   --quick) shift; set -- -L quick "$@" ;;
 esac
 for word in "$@"; do  # ctest would ignore an option that it does not know
@@ -28,5 +28,5 @@ if (($#)); then exec ctest --preset release "$@"; fi
 rm -rf build/times
 status=0
 ctest --preset release || status=$?
-scripts/budgets.py || status=$((status ? status : 1))
+scripts/check/budgets.py || status=$((status ? status : 1))
 exit "$status"

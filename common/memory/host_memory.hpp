@@ -19,7 +19,7 @@ struct MemoryLimit {
 /// was when this process first asked, before a run took memory itself, less up to 64 MiB for memory outside the
 /// ledgers.
 /// @source  MemAvailable of /proc/meminfo; the control groups of this process, version 1 and 2, without the pages of files,
-///          which the system takes back; RLIMIT_AS and RLIMIT_DATA. scripts/host_memory.py looks at the same.
+///          which the system takes back; RLIMIT_AS and RLIMIT_DATA. scripts/lib/host_memory.py looks at the same.
 MemoryLimit memory_for_each(int ranks);
 
 /// The limit in words, as "this machine leaves 1,000 bytes to each of 2 ranks".

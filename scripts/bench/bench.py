@@ -272,7 +272,7 @@ def measure_startup(rounds):
 @contextlib.contextmanager
 def torch_steps(python, job):
     """A function that returns the seconds of one of PyTorch's steps each time that it is called."""
-    command = [python, pathlib.Path(__file__).with_name("torch_speed.py"), "step", str(bench_peers.TURN_S), job]
+    command = [python, ROOT / "scripts/pytorch/torch_speed.py", "step", str(bench_peers.TURN_S), job]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env=bench_peers.environment()) as process:
         def answer():

@@ -45,7 +45,7 @@ def config_of(model):
 def commands(build, python, model, tokens, config):
     """Commands of each sharding, here and in PyTorch, by (sharding, where)."""
     ranks, steps = ["mpirun", "-np", 2], f"--steps={STEPS}"
-    program = pathlib.Path(__file__).with_name("torch_ranks.py")
+    program = pathlib.Path(__file__).resolve().parents[1] / "pytorch/torch_ranks.py"
     started = {}
     for sharding, [lesson, *options] in LESSONS.items():
         started[sharding, "here"] = [*ranks, build / "lessons" / lesson, f"--model={model.name}", *model.batch, steps,

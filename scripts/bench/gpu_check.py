@@ -19,20 +19,22 @@ import subprocess
 import sys
 import tempfile
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../lib"))
+
 from bench_tables import replace_block, torch_config
 from gpu_speed_tables import NO_TORCH, gpu_blocks
 from llmc_speed import gpu_steps
 
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from documents import Refused, read_json, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
 LIMIT_S = 600
 EXACT = ["--arithmetic=exact", "--steps=5", "--dropout=0.1"]
 FAST = ["--steps=20", "--compare=10"]
 PAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs/performance.md")
+TORCH_SPEED = os.path.join(HERE, "../pytorch/torch_speed.py")
 TORCH_TURNS, TORCH_TURN_S = 5, 0.2
 LLMC_TURNS = 3
 
@@ -144,7 +146,7 @@ def outside():
 
 def run_torch(checks, what, *arguments, turns=1):
     """The documents that torch_speed.py printed: {} where there is no PyTorch; none where it failed."""
-    done = checks.run([sys.executable, os.path.join(HERE, "torch_speed.py"), what, str(TORCH_TURN_S), *arguments],
+    done = checks.run([sys.executable, TORCH_SPEED, what, str(TORCH_TURN_S), *arguments],
                       environment=outside(), lines="\n" * turns)
     if done.returncode != 0:
         checks.add(f"{what} of PyTorch", done)

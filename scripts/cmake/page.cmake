@@ -1,4 +1,4 @@
-# The page of a run (--html) without its data, as a constant of the programs: what scripts/compare_runs.py fills in too.
+# The page of a run (--html) without its data, as a constant of the programs: what scripts/page/compare_runs.py fills in too.
 
 file(READ scripts/page/page.html page)
 string(REPLACE "[[own." "[[page/runs." page "${page}")

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import zipfile
 
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
 from documents import shown  # noqa: E402
 
 MOST_BYTES_OF_A_FILE = 1 << 20

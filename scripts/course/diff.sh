@@ -6,7 +6,7 @@
 # A section begins with its ruler, // ---- Name ----, or is "The step": the lesson's class down to its first ruler. In front of
 # a group of changed lines stands the function that it is in. Coloured on a terminal; COLOR=always or COLOR=never decides otherwise.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/words.sh"
 takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 from documents import Refused  # noqa: E402, F401  for all of the course
 from whole_file import without_links, write_whole  # noqa: E402, F401
 

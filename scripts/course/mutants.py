@@ -82,7 +82,7 @@ def read_entries(path, text, kinds):
 
 
 def all_entries(tree, lesson=""):
-    """The entries of tests/mutants of a lesson; of all where it is empty. What is known of them (scripts/locate_mutants.py) is none."""
+    """The entries of tests/mutants of a lesson; of all where it is empty. What is known of them (scripts/museum/locate_mutants.py) is none."""
     found = []
     for path in sorted(path for path in tree if path.startswith(f"tests/mutants/{lesson}") and not path.endswith("/located.json")):
         if not NAME.match(path):

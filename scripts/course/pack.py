@@ -22,8 +22,7 @@ from prebuilt import ARCHIVE, pack_objects
 
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum)\.md$|docs/instructor/|lessons/[^/]+/exercises\.toml$"
-                         r"|tests/(mutants|judge|hidden|museum|scripts/course)/|tests/scripts/test_(museum|located)\.py$"
-                         r"|scripts/course/|scripts/(museum|locate_mutants)\.py$)")
+                         r"|tests/(mutants|judge|hidden|museum|scripts/course|scripts/museum)/|scripts/(course|museum)/)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)

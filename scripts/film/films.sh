@@ -4,7 +4,7 @@
 # Writes BUILD_FOLDER/films/NN_name.html, of the nano model on both clocks. runs.html has all of
 # these runs side by side. The site of the documentation takes them from there.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../words.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/words.sh"
 takes 1
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source-path=SCRIPTDIR/../..
@@ -13,7 +13,7 @@ build=${1:-build}
 films=$build/films
 mkdir -p "$films"
 exec 9>>"$films/lock"
-if ! python3 scripts/lock.py 9; then
+if ! python3 scripts/lib/lock.py 9; then
   refuse "others are filmed into $films at this moment." "Wait until that has ended."
 fi
 runs=()
@@ -41,4 +41,4 @@ film 13_mesh_zero3 4
 film 14_context_parallel 4
 film 15_experts 4
 film 16_five_axes 8
-scripts/compare_runs.py "${runs[@]}" --output="$films/runs.html"
+scripts/page/compare_runs.py "${runs[@]}" --output="$films/runs.html"

@@ -6,7 +6,7 @@ import re
 import sys
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path.append(str(SCRIPTS))
+sys.path.append(str(SCRIPTS / "lib"))
 from documents import read_json, run_script  # noqa: E402, F401  for all that make pages
 from whole_file import keep, write_whole  # noqa: E402, F401
 

@@ -17,7 +17,7 @@ import os
 import pathlib
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 from documents import read_json, run_script, shown  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.

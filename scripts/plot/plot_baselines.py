@@ -1,4 +1,4 @@
-"""Draws the rows of scripts/compare_with_pytorch.py: losses, how far they are from the first row's, time and memory."""
+"""Draws the rows of scripts/pytorch/compare_with_pytorch.py: losses, how far they are from the first row's, time and memory."""
 
 import math
 

@@ -9,7 +9,7 @@ import pathlib
 import sys
 from xml.sax import saxutils
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import documents  # noqa: E402
 from documents import run_script  # noqa: E402, F401  for all that draw
 from whole_file import keep, write_whole  # noqa: E402, F401

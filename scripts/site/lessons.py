@@ -8,7 +8,7 @@ import subprocess
 import sys
 from html import escape
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 from includes import lesson_files, teachers  # noqa: E402
 
 FIELD = re.compile(r"^// ([A-Z][\w ]*): +(.*)$")

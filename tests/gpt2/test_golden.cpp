@@ -35,7 +35,7 @@ ModelConfig config_of(const nlohmann::json& model)
           {}};
 }
 
-/// The run that scripts/golden_figures.py describes, and its closed forms of parameters and tokens.
+/// The run that scripts/pytorch/golden_figures.py describes, and its closed forms of parameters and tokens.
 struct GoldenRun {
   GoldenRun(Laboratory& laboratory, const nlohmann::json& document)
       : lab(laboratory),

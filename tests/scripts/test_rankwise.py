@@ -28,6 +28,12 @@ class Case(unittest.TestCase):
         self.folder = pathlib.Path(folder.name, "it's a $clone")
         self.folder.mkdir()
 
+    def copy(self, *names):
+        """Copies scripts to the same place in the folder."""
+        for name in names:
+            (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
+
     def run_in(self, tree, *words, input=None, cwd=None, **environment):
         return subprocess.run([tree / "scripts/rankwise", *words], input=input, cwd=cwd, capture_output=True, text=True,
                               check=False, env={**os.environ, **environment})
@@ -38,9 +44,7 @@ class Rankwise(Case):
 
     def setUp(self):
         super().setUp()
-        (self.folder / "scripts/course").mkdir(parents=True)
-        for name in ("rankwise", "words.sh"):
-            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
+        self.copy("rankwise", "lib/words.sh")
         for name, said in (("setup", "set up"), ("build", "built $*"), ("ladder", "ladder $*"), ("course/diff", "diff $*")):
             script(self.folder / f"scripts/{name}.sh", f'echo "{said}"\n')
         (self.folder / "scripts/mpi_environment.sh").write_text("export MPI_IS_SET_UP=yes\n")
@@ -98,10 +102,9 @@ class Rankwise(Case):
             self.assertNotRegex(path.read_text(encoding="utf-8"), r"(?<!CDPATH='' )cd \"\$[({].*dirname", path)
 
     def test_python_starts_commands_wherever_the_clone_is(self):
-        for name in ("with_mpi.py", "documents.py"):
-            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
+        self.copy("lib/with_mpi.py", "lib/documents.py")
         code = "import subprocess, with_mpi; subprocess.run(with_mpi.with_mpi('bash', '-c', 'cat; echo \"$MPI_IS_SET_UP $0\"', '$a \"b'))"
-        done = subprocess.run([sys.executable, "-c", code], cwd=self.folder / "scripts", input="of the loop", capture_output=True, text=True,
+        done = subprocess.run([sys.executable, "-c", code], cwd=self.folder / "scripts/lib", input="of the loop", capture_output=True, text=True,
                               check=False)
         self.assertEqual(done.stdout, 'yes $a "b\n')
 
@@ -129,10 +132,8 @@ class Ladder(Case):
 
     def setUp(self):
         super().setUp()
-        for name in ("ladder.sh", "words.sh", "lock.py", "documents.py", "plot/ladder_table.py"):
-            (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
-        for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "compare_runs.py"):
+        self.copy("ladder.sh", "lib/words.sh", "lib/lock.py", "lib/documents.py", "plot/ladder_table.py")
+        for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "page/compare_runs.py"):
             script(self.folder / "scripts" / name, "")
         (self.folder / "lessons/01_one").mkdir(parents=True)
         report = json.dumps({"lesson": "01_one", "checks": [], "model": {"name": "nano", "architecture": "gpt2", "parameters": 1},
@@ -191,9 +192,7 @@ class Build(Case):
 if [[ $1 == --preset ]]; then echo "-- Build files have been written to: $PWD/build"; exit; fi
 echo begins >>log; while [[ ! -e go ]]; do sleep 0.05; done; echo ends >>log
 """)
-        (self.folder / "scripts").mkdir()
-        for name in ("build.sh", "words.sh", "lock.py"):
-            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
+        self.copy("build.sh", "lib/words.sh", "lib/lock.py")
         (self.folder / "CMakePresets.json").write_text('"name": "release"')
         (self.folder / "build").mkdir()
         (self.folder / "build/.ninja_deps").touch()
@@ -211,7 +210,7 @@ echo begins >>log; while [[ ! -e go ]]; do sleep 0.05; done; echo ends >>log
         self.assertEqual([build.returncode for build in builds], [0, 0])
 
     def test_a_lock_that_is_not_to_be_had_stops_nobody(self):
-        done = subprocess.run([sys.executable, ROOT / "scripts/lock.py", "99"], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, ROOT / "scripts/lib/lock.py", "99"], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr[:9]), (0, "warning: "))
 
 

@@ -33,7 +33,7 @@ ModelConfig config_of(const nlohmann::json& model)
   return config;
 }
 
-/// The batch that scripts/golden_figures.py describes.
+/// The batch that scripts/pytorch/golden_figures.py describes.
 PairBatch golden_pairs(const ModelConfig& config, std::int64_t B)
 {
   const std::int64_t T = config.context, special = config.vocabulary - special_tokens;

@@ -204,7 +204,7 @@ class Forecast(OnMesh, zero_case.Lesson):
                 self.assertEqual(planned["bytes"], sum(bytes_["formula"] for bytes_ in report["memory"].values()))
 
     def test_a_script_tries_them_all(self):
-        script = [ROOT / "scripts/try_meshes.py", f"--build={BUILD}", "--ranks=2", self.data, "--layers=2"]
+        script = [ROOT / "scripts/bench/try_meshes.py", f"--build={BUILD}", "--ranks=2", self.data, "--layers=2"]
         done = subprocess.run([*script, "--link=5us,1GB/s", "--sequence-parallel"], capture_output=True, text=True, check=True)
         rows = [line.split() for line in done.stdout.splitlines()[2:]]
         self.assertEqual([row[:3] for row in rows[:3]], [["dp=2", "tp=1", "pp=1"], ["dp=1", "tp=1", "pp=2"], ["dp=1", "tp=2", "pp=1"]])

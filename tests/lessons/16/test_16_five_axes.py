@@ -140,7 +140,7 @@ class Forecast(OnMesh, zero_case.Lesson):
         self.assertEqual({tuple(map(int, line)) for line in lines}, possible)
 
     def test_a_script_tries_them_all(self):
-        script = [ROOT / "scripts/try_meshes.py", f"--build={BUILD}", "--lesson=16", "--ranks=2", self.data, "--layers=2"]
+        script = [ROOT / "scripts/bench/try_meshes.py", f"--build={BUILD}", "--lesson=16", "--ranks=2", self.data, "--layers=2"]
         done = subprocess.run([*script, "--link=5us,1GB/s"], capture_output=True, text=True, check=True)
         rows = [line.split() for line in done.stdout.splitlines()[2:]]
         self.assertEqual([row[:5] for row in rows[:-1]],

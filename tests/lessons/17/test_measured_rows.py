@@ -6,7 +6,7 @@ import statistics
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/planner"))
 
 import planner_tables  # pylint: disable=wrong-import-position
 from planner_tables import ROWS, SOURCES  # pylint: disable=wrong-import-position

@@ -16,7 +16,7 @@ import xml.etree.ElementTree
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/bench"), str(ROOT / "tests/scripts/bench")]
+sys.path[:0] = [str(ROOT / "scripts/check"), str(ROOT / "scripts/bench"), str(ROOT / "tests/scripts/bench")]
 sys.dont_write_bytecode = True
 
 import bench  # noqa: E402

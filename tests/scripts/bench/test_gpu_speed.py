@@ -221,7 +221,7 @@ class Script(unittest.TestCase):
         path.write_text("import json, sys\nprint(json.dumps({'name': 'PyTorch 9.9', **json.loads(sys.argv[3])}))\n"
                         "for line in sys.stdin: print('{\"step_s\": 2.0}')\n", encoding="utf-8")
         checks = gpu_check.Checks(str(self.folder), [])
-        with mock.patch.object(gpu_check, "HERE", str(self.folder)):
+        with mock.patch.object(gpu_check, "TORCH_SPEED", str(path)):
             self.assertEqual(gpu_check.torch_step(checks, document()),
                              {"name": "PyTorch 9.9", "micro_batch": 16, "rounds": [2.0] * gpu_check.TORCH_TURNS})
             path.write_text("raise SystemExit(3)", encoding="utf-8")

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
-sys.path[:0] = [str(ROOT / "scripts/course"), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT / "scripts/course"), str(ROOT / "scripts/check")]
 sys.dont_write_bytecode = True
 
 import answers  # noqa: E402
@@ -118,7 +118,7 @@ class Tables(unittest.TestCase):
             blocks = [block for block in update_output.TEXT.finditer(page) if block["command"] == f"scripts/course/answers.py table {lesson}"]
             self.assertEqual(len(blocks), 1, lesson)
             printed = subprocess.run([SCRIPT, "table", lesson], capture_output=True, text=True, check=True).stdout
-            self.assertEqual(blocks[0]["old"], printed, f"run scripts/update_output.py on the README of lesson {lesson}")
+            self.assertEqual(blocks[0]["old"], printed, f"run scripts/check/update_output.py on the README of lesson {lesson}")
 
     def test_sizes_are_those_of_a_student(self):
         exercise = next(exercise for exercise in self.exercises["01"] if exercise.kind == "account")

@@ -4,9 +4,9 @@ set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder/scripts/course" "$folder/lessons"/{01_one,02_two,04_four,05_five}
+mkdir -p "$folder"/scripts/{course,lib} "$folder/lessons"/{01_one,02_two,04_four,05_five}
 cp scripts/course/diff.sh "$folder/scripts/course"
-cp scripts/words.sh "$folder/scripts"
+cp scripts/lib/words.sh "$folder/scripts/lib"
 
 cat >"$folder/lessons/01_one/01_one.cpp" <<TEXT
 // Builds on:    nothing

@@ -1,4 +1,4 @@
-"""scripts/compare_runs.py: the data of its pages, what a browser draws of them, and what it refuses."""
+"""scripts/page/compare_runs.py: the data of its pages, what a browser draws of them, and what it refuses."""
 
 import contextlib
 import copy
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/scripts/site")]
+sys.path[:0] = [str(ROOT / "scripts/page"), str(ROOT / "tests/scripts/site")]
 import compare_runs  # noqa: E402
 from browser import CHROMIUM, Browser  # noqa: E402
 

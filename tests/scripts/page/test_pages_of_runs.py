@@ -14,7 +14,7 @@ from unittest import mock
 from program_case import BUILD, TIME_LIMIT_S, ShortTextCase
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/scripts/site")]
+sys.path[:0] = [str(ROOT / "scripts/page"), str(ROOT / "tests/scripts/site")]
 import compare_runs  # noqa: E402
 from browser import CHROMIUM, Browser  # noqa: E402
 
