@@ -12,17 +12,15 @@ Programs are those of RANKWISE_BUILD, or of build.
 
 import csv
 import dataclasses
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/lib"))
 from documents import Refused, plain_words, run_script  # noqa: E402
+from with_mpi import report_of  # noqa: E402
 
 ROWS = pathlib.Path(os.environ.get("RANKWISE_PLANNER", ROOT.parent / "shared/planner"))
 MACHINES = ROOT / "lessons/17_choose_a_layout/machines"
@@ -55,15 +53,8 @@ SOURCES = [
 
 
 def plan(machine, *options):
-    """The report of a run of the planner.
-    @throws RuntimeError  with what it printed, if it failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "report.json"
-        command = [PROGRAM, f"--machine={MACHINES / machine}.conf", "--system=megatron", f"--report={path}", *options]
-        done = subprocess.run(command, text=True, capture_output=True, timeout=100, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(done.stdout + done.stderr)
-        return json.loads(path.read_text(encoding="utf-8"))
+    """The report of a run of the planner."""
+    return report_of(PROGRAM, 1, options, f"--machine={MACHINES / machine}.conf", "--system=megatron")
 
 
 def calibrated(source):
@@ -149,7 +140,6 @@ def main(arguments):
     if not ROWS.exists():
         raise Refused(f"there are no measurements in {ROWS}.\n       Name their folder: export RANKWISE_PLANNER=FOLDER")
     print("\n".join(tables[kind](*names)))
-    return 0
 
 
 if __name__ == "__main__":
