@@ -18,7 +18,6 @@ of training steps in scripts/bench/ratios.json, to which scripts/bench/check_rat
 run leaves build/bench/NAME.json and adds its rounds to build/bench/bench.csv and build/bench/collectives.csv.
 """
 
-import argparse
 import contextlib
 import datetime
 import json
@@ -43,7 +42,7 @@ import bench_startup
 import bench_tensor
 import llmc_speed
 import plot_bandwidth
-from svg import run_script, write_whole
+from svg import Refused, option_parser, run_script, write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
                           replace_block, training_steps_table, ways_table, where_table)
 
@@ -79,10 +78,6 @@ WAYS = {
 WAYS_ROUNDS = 3
 MOST_BUSY = 0.3  # processors that others may keep busy, before a case and while it is measured
 TRIES = 3        # seconds of patience before a case
-
-
-class Refused(Exception):
-    """A request that cannot be met; the text says why."""
 
 
 # ---- A machine that is busy --------------------------------------------------------------------------------------------
@@ -214,11 +209,10 @@ def turns_of(commands, rounds):
                 for _ in range(rounds)]
 
 
-def measure_sharding(rounds):
-    """The reports of all stages, once a round."""
-    turns = turns_of(lambda tokens, _: {stage.title: stage.command(BUILD, tokens) for stage in bench_sharding.STAGES},
-                     rounds or bench_sharding.ROUNDS)
-    return kept("sharding", json.dumps(turns))
+def measure_turns(name, module, rounds):
+    """The reports of all ways of a module, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in module.WAYS}, rounds or module.ROUNDS)
+    return kept(name, json.dumps(turns))
 
 
 def measure_offload(rounds):
@@ -226,20 +220,6 @@ def measure_offload(rounds):
     turns = turns_of(lambda tokens, folder: bench_offload.commands(BUILD, tokens, folder), rounds or bench_offload.ROUNDS)
     kept("offload", json.dumps([[[*name, report] for name, report in turn.items()] for turn in turns]))
     return turns
-
-
-def measure_tensor(rounds):
-    """The reports of all ways to give two cores to a model, once a round."""
-    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_tensor.WAYS},
-                     rounds or bench_tensor.ROUNDS)
-    return kept("tensor", json.dumps(turns))
-
-
-def measure_pipeline(rounds):
-    """The reports of a model in two stages and of a single rank, once a round."""
-    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_pipeline.WAYS},
-                     rounds or bench_pipeline.ROUNDS)
-    return kept("pipeline", json.dumps(turns))
 
 
 def seconds_to(line, command):
@@ -486,8 +466,7 @@ def parse(arguments):
     """The options, and those that go on to the lesson."""
     names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "start-up", "busy",
                                                           "collectives"]
-    parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
-                                     description="Times training steps and all-reduce; docs/performance.md says how.")
+    parser = option_parser(__file__, "Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks", "llm.c"], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
     parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers and --case=peer-ranks")
@@ -509,7 +488,7 @@ def parse(arguments):
     return options, for_lesson
 
 
-def bench(arguments):
+def main(arguments):
     """Measures, prints, keeps."""
     options, for_lesson = parse(arguments)
     if options.write:
@@ -522,8 +501,10 @@ def bench(arguments):
         return {case: watched(case, measure) for case, measure in measures.items() if case in options.case}
 
     others = those_asked_for({"ways": lambda: measure_ways(options.rounds, for_lesson),
-                              "sharding": lambda: measure_sharding(options.rounds), "offload": lambda: measure_offload(options.rounds),
-                              "tensor": lambda: measure_tensor(options.rounds), "pipeline": lambda: measure_pipeline(options.rounds),
+                              "sharding": lambda: measure_turns("sharding", bench_sharding, options.rounds),
+                              "offload": lambda: measure_offload(options.rounds),
+                              "tensor": lambda: measure_turns("tensor", bench_tensor, options.rounds),
+                              "pipeline": lambda: measure_turns("pipeline", bench_pipeline, options.rounds),
                               "start-up": lambda: measure_startup(options.rounds), "busy": lambda: measure_busy(options.rounds)})
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
@@ -545,15 +526,6 @@ def bench(arguments):
         write_whole(PAGE.with_name("collectives.svg"), plot_bandwidth.draw(plot_bandwidth.read(table)))
     if options.write and "peers" in others:
         write_whole(PAGE.with_name("peers.svg"), bench_peers.picture(others["peers"]))
-
-
-def main(arguments):
-    try:
-        bench(arguments)
-    except Refused as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
-    return 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Stage:
                 "--steps=6", f"--data={text}", *self.options]
 
 
-STAGES = [
+WAYS = [
     Stage("DDP", "03_ddp", ["--bucket=25MB"]),
     Stage("ZeRO-1", "04_zero1", ["--bucket=25MB"], floor=1.0),
     Stage("ZeRO-2", "05_zero2", ["--bucket=25MB"], floor=1.0),
@@ -34,9 +34,9 @@ TEXT = "The lessons validate after the last step. With a short text that takes n
 
 def sharding_table(turns):
     """Speed of all stages, and what a rank keeps of the model from step to step; `turns` has the report of each stage by its title for each round."""
-    first = STAGES[0].title
+    first = WAYS[0].title
     rows = [["stage", "step", "speed", "to DDP", "floor", "model states"], ["", "ms", "tokens/s", "ratio", "", "bytes a rank"]]
-    for stage in STAGES:
+    for stage in WAYS:
         reports = [turn[stage.title] for turn in turns]
         step_s, speed = (statistics.median(report["time"][name] for report in reports)
                          for name in ("step_s", "tokens_per_s"))

@@ -33,6 +33,7 @@ import check_ratios  # noqa: E402
 import llmc_speed  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
+from documents import status_of  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
                           machine_rates_table, memory_table, replace_block, training_steps_table, ways_table, where_table)
 
@@ -265,7 +266,7 @@ def sharding_turn(*step_s):
     return {stage.title: {"time": {"step_s": seconds, "tokens_per_s": 512 / seconds},
                           "memory": {name: {"current": 1000 * (i + 1), "peak": 9000, "formula": 0} for name in
                                      ("parameters", "gradients", "optimizer", "activations")}}
-            for i, (stage, seconds) in enumerate(zip(bench_sharding.STAGES, step_s))}
+            for i, (stage, seconds) in enumerate(zip(bench_sharding.WAYS, step_s))}
 
 
 class Sharding(unittest.TestCase):
@@ -281,12 +282,12 @@ class Sharding(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(bench, "BUILD", pathlib.Path(folder)), \
                 mock.patch.object(bench, "run_program", self.run_program):
             self.commands = []
-            turns = bench.measure_sharding(2)
+            turns = bench.measure_turns("sharding", bench_sharding, 2)
             self.assertEqual(json.loads((pathlib.Path(folder) / "bench/sharding.json").read_text()), turns)
-        self.assertEqual(turns, [{stage.title: {"of": stage.lesson} for stage in bench_sharding.STAGES}] * 2)
+        self.assertEqual(turns, [{stage.title: {"of": stage.lesson} for stage in bench_sharding.WAYS}] * 2)
         prepare, *runs = self.commands
         self.assertEqual(prepare[0].name, "prepare")
-        self.assertEqual([command[3].name for command in runs], [stage.lesson for stage in bench_sharding.STAGES] * 2)
+        self.assertEqual([command[3].name for command in runs], [stage.lesson for stage in bench_sharding.WAYS] * 2)
         for command in runs:
             self.assertEqual(command[:3], ["mpirun", "-np", 2])
             self.assertIn(f"--data={prepare[-1]}", command)
@@ -299,7 +300,7 @@ class Sharding(unittest.TestCase):
             pathlib.Path(report).write_text(json.dumps({"of": command[3].name}), encoding="utf-8")
 
     def test_every_lesson_takes_the_options(self):
-        for stage in bench_sharding.STAGES:
+        for stage in bench_sharding.WAYS:
             _, _, _, program, *options = stage.command(bench.BUILD, "x.h5")
             options = [option for option in options if not option.startswith("--data=")]
             done = subprocess.run([program, *options, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -586,7 +587,8 @@ class Script(unittest.TestCase):
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
                             ("measure_run", self.measure_run),
-                            *((f"measure_{case.replace('-', '')}", self.as_measured(case, turn)) for case, turn in TURNS.items()),
+                            *((f"measure_{case.replace('-', '')}", lambda rounds, case=case: self.measure_turns(case, None, rounds))
+                              for case in ("offload", "start-up", "busy")), ("measure_turns", self.measure_turns),
                             ("measure_peers", self.measure_peers), ("measure_peer_ranks", self.measure_peer_ranks)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
@@ -608,13 +610,11 @@ class Script(unittest.TestCase):
         self.measured.append(("ways", rounds, *options))
         return [{way: (1.0, 0.1) for way in bench.WAYS}]
 
-    def as_measured(self, case, turn):
-        """A function that measures a case in one turn."""
-        def measure(rounds):
-            self.pass_time(10, own=2)
-            self.measured.append((case, rounds))
-            return [turn]
-        return measure
+    def measure_turns(self, case, _, rounds):
+        """Measures a case in one turn."""
+        self.pass_time(10, own=2)
+        self.measured.append((case, rounds))
+        return [TURNS[case]]
 
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
@@ -634,7 +634,7 @@ class Script(unittest.TestCase):
     def run_script(self, *arguments):
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            status = bench.main(list(arguments))
+            status = status_of(bench.main, list(arguments))
         return status, output.getvalue(), errors.getvalue()
 
     def test_all_cases_and_the_ways_are_measured_printed_and_recorded(self):
