@@ -6,7 +6,6 @@ bandwidth of the machine as a limit: a rank that reads each value once and write
 build/bench/collectives.csv, or another such table, the last run is drawn.
 """
 
-import argparse
 import csv
 import math
 import os
@@ -16,7 +15,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/plot"))
 from bench_collectives import LIBRARY, LIMIT, size_text  # noqa: E402
-from svg import BLUE, DARK_GREY, GRID, ORANGE, PINK, RED, SKY, TICK, curve, document, line, run_script, text, write_whole  # noqa: E402
+from svg import (BLUE, DARK_GREY, GRID, ORANGE, PINK, RED, SKY, TICK, curve, document, line, option_parser, refusing,  # noqa: E402
+                 run_script, text, write_whole)
 
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
 # (algorithm, heap), what the legend says, colour, dashes. The library's own gain from a warm heap; the others do not.
@@ -106,22 +106,17 @@ def read(path):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/bench/plot_bandwidth.py", allow_abbrev=False,
-                                     description="Draws bus bandwidth of all-reduce by size, as SVG.")
+    parser = option_parser(__file__, "Draws bus bandwidth of all-reduce by size, as SVG.")
     parser.add_argument("csv", nargs="?", type=pathlib.Path, default=BUILD / "bench/collectives.csv")
     parser.add_argument("--output", type=pathlib.Path, help="a file instead of the standard output")
     options = parser.parse_args(arguments)
-    try:
+    with refusing(f"{options.csv} has no bandwidths of all-reduce", "`make bench ARGS=--case=collectives` measures and writes such a table.",
+                  KeyError, ValueError, IndexError):
         picture = draw(read(options.csv))
-    except (OSError, KeyError, ValueError, IndexError) as error:
-        print(f"error: {options.csv} has no bandwidths of all-reduce ({error}).\n"
-              "       `make bench ARGS=--case=collectives` measures and writes such a table.", file=sys.stderr)
-        return 2
     if options.output:
         write_whole(options.output, picture)
     else:
         print(picture, end="")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ the clock shows stand the forecast of --dry-run and the memory of the rank that 
 machine is.
 """
 
-import argparse
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/lib"))
-from documents import Refused, run_script  # noqa: E402
+from documents import Refused, option_parser, run_script  # noqa: E402
 from with_mpi import report_of  # noqa: E402
 
 
@@ -38,8 +37,7 @@ def name(mesh):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/bench/try_meshes.py", allow_abbrev=False,
-                                     description="Tries every mesh of N ranks on the virtual clock. All other options go to the lesson.")
+    parser = option_parser(__file__, "Tries every mesh of N ranks on the virtual clock. All other options go to the lesson.")
     parser.add_argument("--lesson", choices=LESSONS, default="10", help="whose meshes (default: 10)")
     parser.add_argument("--ranks", type=int, default=8, help="N (default: 8)")
     parser.add_argument("--link", required=True, help="of the virtual clock, as 5us,10GB/s")
@@ -60,7 +58,6 @@ def main(arguments):
         print(f"{name(mesh):{wide}}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
     by_clock, by_forecast = (name(min(meshes, key=lambda mesh, key=key: mesh[key])) for key in ("clock_s", "step_s"))
     print(f"fastest: {by_clock}; by the forecast: {by_forecast}")
-    return 0
 
 
 if __name__ == "__main__":

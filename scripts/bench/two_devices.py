@@ -7,13 +7,12 @@ Trains the model of 27 million parameters with lesson 06 on one rank and on two:
 virtual clock with the speed of the published devices. Memory is what the ledger counts on the rank that needs most.
 """
 
-import argparse
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/lib"))
-from documents import Refused, run_script  # noqa: E402
+from documents import Refused, option_parser, run_script  # noqa: E402
 from with_mpi import report_of  # noqa: E402
 
 EPOCH = 1000  # sequences; the speed-up does not depend on it
@@ -36,8 +35,7 @@ def row(name, seconds, memory=None, less=None):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/bench/two_devices.py", allow_abbrev=False,
-                                     description="One and two devices, beside a published table. All other options go to lesson 06.")
+    parser = option_parser(__file__, "One and two devices, beside a published table. All other options go to lesson 06.")
     parser.add_argument("--steps", type=int, default=4, help="steps of each run; the first is not counted (default: 4)")
     parser.add_argument("--flops", default="6.7TFLOP/s", help="of a rank on the virtual clock (default: half of a 2080 Ti's f32 peak)")
     parser.add_argument("--link", default="10us,10GB/s", help="between them (default: PCI Express 3, 16 lanes)")
@@ -55,7 +53,6 @@ def main(arguments):
     print(row("published", PUBLISHED["seconds"], less=PUBLISHED["less"]))
     print(row("this machine", [run["time"]["step_s"] * steps for run in wall], memory))
     print(row("virtual clock", [run["virtual"][-1]["step_ps"] * 1e-12 * steps for run in virtual], memory))
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ The page needs no network. It has the wall clock, and with --link the virtual cl
 Sums are those of the ledgers: where the report has other ones, no page is made.
 """
 
-import argparse
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/page"))
 
-from pages import NotThere, filled, read, run_script, write_whole  # noqa: E402
+from pages import NotThere, filled, option_parser, read, refusing, run_script, write_whole  # noqa: E402
 from quiz import questions  # noqa: E402
 from step import Step  # noqa: E402
 
@@ -80,22 +79,17 @@ def step_of(options):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/film/film.py", allow_abbrev=False,
-                                     description="Makes the film of a training step, one page for a browser.")
+    parser = option_parser(__file__, "Makes the film of a training step, one page for a browser.")
     parser.add_argument("report", type=pathlib.Path, metavar="REPORT.json", help="a document of --report")
     parser.add_argument("trace", type=pathlib.Path, metavar="TRACE.json", help="the document of --trace of the same run")
     parser.add_argument("--step", type=int, help="which of the trace's steps, from 0; else the last")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the page, as HTML")
     options = parser.parse_args(arguments)
-    try:
+    with refusing("", "A lesson writes both with --report=FILE.json --trace=FILE.json.", NotThere):
         step, page = step_of(options)
         write_whole(options.output, page)
-    except (NotThere, OSError) as error:
-        print(f"error: {error}.\n       A lesson writes both with --report=FILE.json --trace=FILE.json.", file=sys.stderr)
-        return 2
     print(f"{options.output}: {options.output.stat().st_size:,} bytes, {len(step.ranks)} ranks, {len(step.messages)} messages, "
           f"{sum(m['bytes'] for m in step.messages):,} bytes sent")
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ empty utterance divides its conversation, since what it answers and what answers
 Exit status: 0, FILE.txt is written; 1, it cannot be written; 2, the corpus is refused.
 """
 
-import argparse
 import pathlib
 import re
-import sys
 
-from documents import Refused, run_script
+from documents import Failed, Refused, option_parser, run_script
 from whole_file import write_whole
 
 SEPARATOR = " +++$+++ "
@@ -74,8 +72,7 @@ def write(path, conversations):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/lib/cornell.py", allow_abbrev=False,
-                                     description="The Cornell Movie-Dialogs Corpus as a text of conversations.")
+    parser = option_parser(__file__, "The Cornell Movie-Dialogs Corpus as a text of conversations.")
     parser.add_argument("folder", type=pathlib.Path, help="folder with movie_lines.txt and movie_conversations.txt")
     parser.add_argument("file", type=pathlib.Path, help="text that is written")
     parser.add_argument("--utterances", type=int, default=PUBLISHED, help=f"number of utterances (default: {PUBLISHED})")
@@ -85,10 +82,8 @@ def main(arguments):
         conversations = list(read_conversations(options.folder / "movie_conversations.txt", utterances))
         write(options.file, conversations)
     except OSError as error:
-        print(f"error: {error}.\n       Choose another folder.", file=sys.stderr)
-        return 1
+        raise Failed(f"{options.file} cannot be written: {error.strerror}.", "Choose another folder.") from error
     print(f"{options.file}: {sum(map(len, conversations)):,} utterances in {len(conversations):,} conversations")
-    return 0
 
 
 if __name__ == "__main__":

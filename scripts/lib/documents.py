@@ -1,6 +1,8 @@
 """Documents that others have written: read from the bytes of any editor, and shown so that nothing in them is obeyed."""
 
+import argparse
 import codecs
+import contextlib
 import io
 import json
 import os
@@ -58,24 +60,55 @@ class Shown(io.TextIOWrapper):
             sys.exit(f"error: the output cannot be written: {error.strerror}.")
 
 
+class NotThere(Exception):
+    """Documents that do not have what is shown of them; the sentence says what they lack."""
+
+
 class Refused(Exception):
-    """A request that cannot be met; the text, or two, say why and what to do. Exit status 2."""
+    """A request that cannot be met; the text, or two, say why and what to do."""
+
+    status = 2  # of the script
 
     def __str__(self):
         return "\n       ".join(map(str, self.args))
 
 
-def run_script(main):
-    """Ends the script with the status of main(words), which shows control characters in all that it prints. Where it ends with
-    Refused, or with what the system said of a file, that is the one message."""
-    show_control_characters()
+class Failed(Refused):
+    """A run or a write that has failed, though what was asked for is possible."""
+
+    status = 1
+
+
+@contextlib.contextmanager
+def refusing(what, what_to_do, *kinds):
+    """Errors of these kinds and of the system become Refused: "`what`: the error."; without `what` the error alone."""
     try:
-        status = main(sys.argv[1:])
+        yield
+    except (OSError, *kinds) as error:
+        raise Refused(f"{what}: {error}." if what else f"{error}.", what_to_do) from error
+
+
+def run_script(main):
+    """Ends the script with the status of main(words), which shows control characters in all that it prints."""
+    show_control_characters()
+    sys.exit(status_of(main, sys.argv[1:]))
+
+
+def status_of(main, words):
+    """The status of main(words), 0 where it returns none. Where it ends with Refused, or with what the system said of a file, that is
+    the one message."""
+    try:
+        return main(words) or 0
     except (Refused, OSError) as refusal:
         said = f"{refusal.filename}: {refusal.strerror}." if getattr(refusal, "filename", None) else refusal
         print(f"error: {said}", file=sys.stderr)
-        status = 2
-    sys.exit(status)
+        return getattr(refusal, "status", 2)
+
+
+def option_parser(file, description):
+    """The parser of the words of a script in this file; it knows no options that are cut short."""
+    place = pathlib.Path(file).resolve().relative_to(pathlib.Path(__file__).resolve().parents[2])
+    return argparse.ArgumentParser(prog=str(place), allow_abbrev=False, description=description)
 
 
 def plain_words(header, words, most=0):

@@ -63,7 +63,6 @@ def main(words):
     plain_words(__doc__, words)
     least, owner, _ = min(limits(used=True))
     print(least >> 20, owner)
-    return 0
 
 
 if __name__ == "__main__":

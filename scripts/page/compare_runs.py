@@ -6,11 +6,9 @@
 The reports are those of --report; the page of one of them is what its run writes with --html.
 """
 
-import argparse
 import pathlib
-import sys
 
-from pages import NotThere, filled, read, run_script, write_whole
+from pages import NotThere, filled, option_parser, read, refusing, run_script, write_whole
 
 
 def page(reports):
@@ -29,18 +27,13 @@ def reports_of(paths):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/page/compare_runs.py", allow_abbrev=False,
-                                     description="Shows several runs side by side.")
+    parser = option_parser(__file__, "Shows several runs side by side.")
     parser.add_argument("reports", nargs="+", type=pathlib.Path, metavar="REPORT.json", help="documents of --report")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the page, as HTML")
     options = parser.parse_args(arguments)
-    try:
+    with refusing("", "A lesson writes a report with --report=FILE.json.", NotThere):
         write_whole(options.output, page(reports_of(options.reports)))
-    except (NotThere, OSError) as error:
-        print(f"error: {error}.\n       A lesson writes a report with --report=FILE.json.", file=sys.stderr)
-        return 2
     print(f"{options.output}: {len(options.reports)} run{'s'[:len(options.reports) != 1]}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ The log is that of --log. With --follow all but the table go on with the steps a
 tensorboardX, or else PyTorch and tensorboard; wandb; mlflow.
 """
 
-import argparse
 import contextlib
 import csv
 import importlib
@@ -21,7 +20,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from documents import Refused, parse_json, run_script  # noqa: E402
+from documents import Refused, option_parser, parse_json, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 
 
@@ -108,8 +107,7 @@ WAYS = {"csv": to_csv, "tensorboard": to_tensorboard, "wandb": to_wandb, "mlflow
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/page/metrics.py", allow_abbrev=False,
-                                     description="Turns the log of a run into what other programs show.")
+    parser = option_parser(__file__, "Turns the log of a run into what other programs show.")
     parser.add_argument("log", type=pathlib.Path, help="what a lesson writes with --log")
     parser.add_argument("--to", choices=WAYS, required=True, help="what shows it; csv and tensorboard are files beside the log")
     parser.add_argument("--follow", action="store_true", help="go on with the steps as they come, but for csv; Ctrl-C ends it")
@@ -125,7 +123,6 @@ def main(arguments):
         raise Refused(f"{options.log} is not a log of a lesson.", "Name a file of --log.") from None
     if options.to in ("csv", "tensorboard"):
         print(path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,12 +7,8 @@ import sys
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(SCRIPTS / "lib"))
-from documents import read_json, run_script  # noqa: E402, F401  for all that make pages
+from documents import NotThere, option_parser, read_json, refusing, run_script  # noqa: E402, F401  for all that make pages
 from whole_file import keep, write_whole  # noqa: E402, F401
-
-
-class NotThere(Exception):
-    """Documents that do not have what is drawn; the sentence says what."""
 
 
 def read(path):

@@ -10,7 +10,6 @@ numbers worse. What is not measured is taken from machines/a100-80gb-sxm.conf of
 --calibrate. An older FILE is replaced.
 """
 
-import argparse
 import datetime
 import json
 import multiprocessing
@@ -25,7 +24,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/lib"))
 import host_memory  # noqa: E402
-from documents import Refused, run_script  # noqa: E402
+from documents import Refused, option_parser, refusing, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
 
@@ -193,23 +192,17 @@ def check(build, path, name):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/planner/measure_machine.py", allow_abbrev=False,
-                                     description="Measures this machine, and writes a machine file for lesson 17.")
+    parser = option_parser(__file__, "Measures this machine, and writes a machine file for lesson 17.")
     parser.add_argument("file", type=pathlib.Path, metavar="FILE", help="the machine file, as this-machine.conf")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     parser.add_argument("--name", default="processor core", help="what the machine file calls a core (default: processor core)")
     options = parser.parse_args(arguments)
     cores = core_count()
-    try:
+    with refusing("this machine cannot be measured", "Name a file in a folder that you can write to, on a disk with 300 MB free."):
         check(options.build, options.file, options.name)
         text = text_of(options.name, cores, measured(options.build, options.file.absolute().parent, cores))
         write_whole(options.file, text)
-    except OSError as error:
-        print(f"error: this machine cannot be measured: {error}.\n"
-              "       Name a file in a folder that you can write to, on a disk with 300 MB free.", file=sys.stderr)
-        return 2
     print(text, end="")
-    return 0
 
 
 if __name__ == "__main__":

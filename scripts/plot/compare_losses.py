@@ -5,10 +5,8 @@ Takes the documents that lessons write with --report. Prints the loss of each ru
 and how far each is from that of the first run: at that step, and at most over all steps. --plot draws the curves.
 """
 
-import argparse
 import math
 import pathlib
-import sys
 
 import svg
 
@@ -76,24 +74,18 @@ def draw(runs):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/compare_losses.py", allow_abbrev=False,
-                                     description="Losses of two or more runs side by side.")
+    parser = svg.option_parser(__file__, "Losses of two or more runs side by side.")
     parser.add_argument("reports", nargs="+", type=pathlib.Path, help="documents of --report; the first is compared with")
     parser.add_argument("--every", type=int, default=10, help="steps between two lines of the table")
     parser.add_argument("--plot", type=pathlib.Path, help="a file for the curves, as SVG")
     options = parser.parse_args(arguments)
     if options.every < 1:
         parser.error(f"--every={options.every} is no number of steps")
-    try:
+    with svg.refusing("the reports cannot be compared", "A lesson writes one with --report=FILE.json.", KeyError, TypeError, ValueError):
         runs = read(options.reports)
         if options.plot:
             svg.write_whole(options.plot, draw(runs))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        print(f"error: the reports cannot be compared ({error}).\n"
-              "       A lesson writes one with --report=FILE.json.", file=sys.stderr)
-        return 2
     print("\n".join(table(runs, options.every)))
-    return 0
 
 
 if __name__ == "__main__":

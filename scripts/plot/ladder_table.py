@@ -11,14 +11,13 @@ checks). Beside each there is NN_name.npR.KIND.status, the exit status of the ru
 no lesson was run, or two digests of the same model differ.
 """
 
-import argparse
 import collections
 import os
 import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from documents import read_json, run_script, shown  # noqa: E402
+from documents import option_parser, read_json, run_script, shown  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
@@ -137,7 +136,7 @@ def reports_in(folder):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/ladder_table.py", allow_abbrev=False, description="One table of all lessons.")
+    parser = option_parser(__file__, "One table of all lessons.")
     parser.add_argument("folder", type=pathlib.Path, help="with reports, as scripts/ladder.sh leaves them")
     parser.add_argument("--wide", action="store_true", help="with all columns")
     options = parser.parse_args(arguments)

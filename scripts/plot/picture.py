@@ -1,15 +1,11 @@
 """Frame of a script that draws the output of a lesson: it reads standard input, writes the picture, and prints its numbers."""
 
-import argparse
 import pathlib
 import re
 import sys
 
 import svg
-
-
-class NotThere(Exception):
-    """A text or a document that is not what a lesson writes; the sentence says what it lacks."""
+from svg import NotThere
 
 
 def find(pattern, text, what):
@@ -28,16 +24,11 @@ def main(arguments, name, what, read, draw, table):
     @param read   makes of the lesson's output what the other two take; may throw NotThere.
     @param draw   makes the picture, as SVG.
     @param table  makes lines of text.
-    @return       the exit status."""
-    parser = argparse.ArgumentParser(prog=f"scripts/plot/{name}.py", allow_abbrev=False, description=f"Draws {what}.")
+    @throws Refused  where that cannot be drawn."""
+    parser = svg.option_parser(pathlib.Path(__file__).with_name(f"{name}.py"), f"Draws {what}.")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
     options = parser.parse_args(arguments)
-    try:
+    with svg.refusing(f"{what} cannot be drawn", "Pipe what that lesson prints into this script.", NotThere):
         drawn = read(sys.stdin.read())
         svg.write_whole(options.output, draw(drawn))
-    except (NotThere, OSError) as error:
-        print(f"error: {what} cannot be drawn: {error}.\n"
-              "       Pipe what that lesson prints into this script.", file=sys.stderr)
-        return 2
     print("\n".join(table(drawn)))
-    return 0

@@ -7,10 +7,8 @@ where another algorithm becomes the fastest.
 A message of s bytes takes alpha + beta s; the time is that of the messages of the busiest rank, one after the other.
 """
 
-import argparse
 import math
 import pathlib
-import sys
 
 import svg
 
@@ -80,8 +78,7 @@ def draw(times, ranks, words):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_crossover.py", allow_abbrev=False,
-                                     description="Draws the time of an all-reduce by the cost model of lesson 02.")
+    parser = svg.option_parser(__file__, "Draws the time of an all-reduce by the cost model of lesson 02.")
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--latency-us", type=float, default=5, help="alpha, of a message")
     parser.add_argument("--bandwidth-GBps", type=float, default=10, help="1 / beta, of a link")
@@ -94,14 +91,9 @@ def main(arguments):
         return seconds(algorithm, options.ranks, count, 1e-6 * options.latency_us, 1e-9 / options.bandwidth_GBps)
 
     words = f"{options.ranks} ranks, {options.latency_us:g} µs a message, {options.bandwidth_GBps:g} GB/s"
-    try:
-        svg.write_whole(options.output, draw(times, options.ranks, words))
-    except OSError as error:
-        print(f"error: the picture cannot be written: {error}.", file=sys.stderr)
-        return 2
+    svg.write_whole(options.output, draw(times, options.ranks, words))
     for size, first, second in crossovers(times):
         print(f"{second} is faster than {first} from {size:,} bytes")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ the model state that the largest rank holds at the end of a step, stacked by cat
 beside it all that it holds, the time of a step, and the bytes that rank 0 sends in one. A run that broke has no row.
 """
 
-import argparse
 import pathlib
-import sys
 
 import svg
 from ladder_table import CATEGORIES, reports_in
-from plot_memory import COLOURS, STATE, NotThere, unit_of
+from plot_memory import COLOURS, STATE, unit_of
+from svg import NotThere
 
 WIDTH, LEFT, TOP = 960, 152, 30
 ROW, BAR = 34, 20
@@ -119,20 +118,15 @@ def draw(runs):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_ladder.py", allow_abbrev=False,
-                                     description="Draws all lessons beside each other, as SVG.")
+    parser = svg.option_parser(__file__, "Draws all lessons beside each other, as SVG.")
     parser.add_argument("folder", type=pathlib.Path, help="with reports, as scripts/ladder.sh leaves them")
     parser.add_argument("output", type=pathlib.Path, help="a file for the picture, as SVG")
     options = parser.parse_args(arguments)
-    try:
+    with svg.refusing(f"{options.folder} cannot be drawn", "Run scripts/ladder.sh, which leaves its reports in build/ladder.",
+                      NotThere, ValueError):
         runs = runs_in(options.folder)
         svg.write_whole(options.output, draw(runs))
-    except (NotThere, OSError, ValueError) as error:
-        print(f"error: {options.folder} cannot be drawn: {error}.\n"
-              "       Run scripts/ladder.sh, which leaves its reports in build/ladder.", file=sys.stderr)
-        return 2
     print(f"{options.output} shows memory, time and traffic of {len(runs)} {'run' if len(runs) == 1 else 'runs'}.")
-    return 0
 
 
 if __name__ == "__main__":

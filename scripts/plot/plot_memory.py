@@ -12,12 +12,10 @@ The number on a message is the unit with which a bucket is complete. Without --s
 others disturbed least. --compare adds a line at what another lesson holds at the end of a step, of these categories.
 """
 
-import argparse
 import pathlib
-import sys
 
 import svg
-from picture import NotThere
+from svg import NotThere
 
 STATE = ["parameters", "gradients", "optimizer"]
 COLOURS = {"activations": svg.LIGHT_GREY, "workspace": svg.GREY, "communication": svg.ORANGE, "staging": svg.YELLOW,
@@ -236,12 +234,11 @@ def read(path, find):
         return find(svg.read_json(path))
     except (OSError, AttributeError, KeyError, TypeError, ValueError, NotThere) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
-        raise NotThere(f"{path} cannot be drawn: {why}.") from error
+        raise NotThere(f"{path} cannot be drawn: {why}") from error
 
 
 def options_of(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_memory.py", allow_abbrev=False,
-                                     description="Draws the memory of a rank, as SVG, and prints the numbers.")
+    parser = svg.option_parser(__file__, "Draws the memory of a rank, as SVG, and prints the numbers.")
     commands = parser.add_subparsers(dest="command", required=True)
     bars = commands.add_parser("bars", allow_abbrev=False, help="model state of several lessons")
     bars.add_argument("documents", nargs="+", type=pathlib.Path, metavar="REPORT.json", help="documents of --report")
@@ -259,7 +256,7 @@ def options_of(arguments):
 
 def main(arguments):
     options = options_of(arguments)
-    try:
+    with svg.refusing("", "A lesson writes reports with --report=FILE.json, traces with --trace=FILE.json.", NotThere):
         if options.command == "bars":
             states = [read(path, ModelState) for path in options.documents]
             picture, table = draw_bars(states), bars_table(states)
@@ -268,12 +265,7 @@ def main(arguments):
             level = read(options.compare, lambda report: Level(report, options.only)) if options.compare else None
             picture, table = draw_time(step, level), time_table(step)
         svg.write_whole(options.output, picture)
-    except (NotThere, OSError) as error:
-        print(f"error: {error}\n       A lesson writes reports with --report=FILE.json, traces with --trace=FILE.json.",
-              file=sys.stderr)
-        return 2
     print("\n".join(table))
-    return 0
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ import random
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 
 import svg
+from documents import Failed
 from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,10 +44,6 @@ Point = collections.namedtuple("Point", "limit_bytes seconds")  # seconds by tie
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 780, 392, 64, 250, 36, 48
 
 
-class Failed(Exception):
-    """A run that did not end well; the text is what it printed."""
-
-
 # ---- Measuring -------------------------------------------------------------------------------------------------------
 
 class Machine:
@@ -64,7 +60,7 @@ class Machine:
         done = subprocess.run(with_mpi(*command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               errors="replace", check=False)
         if done.returncode != 0:
-            raise Failed(f"{shlex.join(map(str, command))}\n{done.stdout}")
+            raise Failed(f"a run failed: {shlex.join(map(str, command))}\n{done.stdout}")
         return done.stdout
 
     def train(self, row, *options):
@@ -169,14 +165,9 @@ def main(arguments):
     parser.add_argument("--steps", type=int, default=3, help="of a run; the first one does not count")
     options = parser.parse_args(arguments)
     os.chdir(ROOT)
-    try:
-        points = measure(options)
-    except Failed as failure:
-        print(f"error: a run failed: {failure}", file=sys.stderr)
-        return 1
+    points = measure(options)
     svg.write_whole(options.output, draw(points))
     print("\n".join(line.rstrip() for line in table(points)))
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ A row is a layout, the fastest first: on the left what the GPU that needs most h
 a GPU has; on the right a step, stacked by what it does, and how much slower it is than that of the first row.
 """
 
-import argparse
 import math
 import pathlib
-import sys
 
 import svg
 from plot_ladder import Panel
-from plot_memory import COLOURS, STATE, NotThere, unit_of
+from plot_memory import COLOURS, STATE, unit_of
+from svg import NotThere
 
 # From below. The first ones are of the lessons, the others of the programs whose memory the planner knows from papers.
 TERMS = {**{category: COLOURS[category] for category in STATE}, "model states": svg.BLUE, "running gradients": svg.RED,
@@ -205,20 +204,14 @@ def read(path):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_plan.py", allow_abbrev=False,
-                                     description="Draws the fastest layouts that lesson 17 has found, as SVG.")
+    parser = svg.option_parser(__file__, "Draws the fastest layouts that lesson 17 has found, as SVG.")
     parser.add_argument("report", type=pathlib.Path, metavar="REPORT.json", help="a document of --report")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
     options = parser.parse_args(arguments)
-    try:
+    with svg.refusing(f"{options.report} cannot be drawn", "Lesson 17 writes a report with --question=layout --report=FILE.json.", NotThere):
         found = read(options.report)
         svg.write_whole(options.output, draw(found))
-    except (NotThere, OSError) as error:
-        print(f"error: {options.report} cannot be drawn: {error}.\n"
-              "       Lesson 17 writes a report with --question=layout --report=FILE.json.", file=sys.stderr)
-        return 2
     print("\n".join(table(found)))
-    return 0
 
 
 if __name__ == "__main__":

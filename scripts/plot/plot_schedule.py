@@ -9,13 +9,11 @@ reports one timeline each is drawn, what was planned unless told otherwise, on o
 darker one a later stage of the same rank, and the number is that of the micro-batch.
 """
 
-import argparse
 import collections
 import pathlib
-import sys
 
 import svg
-from picture import NotThere
+from svg import NotThere
 
 TIMELINES = {"planned": "planned, s", "virtual": "virtual clock, s", "wall": "wall clock, s"}
 COLOURS = {"forward": svg.SKY, "backward": svg.ORANGE, "backward-input": "#f0c040", "backward-weights": "#66c2a5"}
@@ -186,22 +184,16 @@ def read(path, name):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_schedule.py", allow_abbrev=False,
-                                     description="Draws what each rank of lesson 09 does when, and prints the numbers.")
+    parser = svg.option_parser(__file__, "Draws what each rank of lesson 09 does when, and prints the numbers.")
     parser.add_argument("--timeline", choices=TIMELINES, default="planned", help="which one of each, of several reports")
     parser.add_argument("report", type=pathlib.Path, nargs="+", help="what lesson 09 wrote with --report")
     parser.add_argument("output", type=pathlib.Path, help="a file for the picture, as SVG")
     options = parser.parse_args(arguments)
     name, several = options.timeline, len(options.report) > 1
-    try:
+    with svg.refusing("the schedule cannot be drawn", "Use a file that lesson 09 wrote with --report.", NotThere, ValueError):
         schedules = [read(path, name if several else None) for path in options.report]
         svg.write_whole(options.output, picture_of(schedules, name))
-    except (NotThere, OSError, ValueError) as error:
-        print(f"error: the schedule cannot be drawn: {error}.\n"
-              "       Use a file that lesson 09 wrote with --report.", file=sys.stderr)
-        return 2
     print("\n".join(aligned(table_of_several(schedules, name) if several else table_of_one(schedules[0]))))
-    return 0
 
 
 if __name__ == "__main__":

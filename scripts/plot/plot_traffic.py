@@ -7,12 +7,10 @@ A row is a rank that sends, a column one that receives. A square's area is the n
 mesh that they go along. What ranks of one group send to each other lies close to the diagonal if they are neighbours.
 """
 
-import argparse
 import pathlib
-import sys
 
 import svg
-from picture import NotThere
+from svg import NotThere
 
 AXES = {"tp": ("to parts (tp)", svg.BLUE), "pp": ("to stages (pp)", svg.GREEN),
         "tied": ("of the tied embedding", svg.PINK), "dp": ("to replicas (dp)", svg.ORANGE)}
@@ -93,20 +91,14 @@ def draw(axes, ranks):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/plot/plot_traffic.py", allow_abbrev=False,
-                                     description="Draws who sends how much to whom in a step of lesson 10.")
+    parser = svg.option_parser(__file__, "Draws who sends how much to whom in a step of lesson 10.")
     parser.add_argument("report", type=pathlib.Path, help="as lesson 10 writes it with --report")
     parser.add_argument("picture", type=pathlib.Path, help="a file for the picture, as SVG")
     options = parser.parse_args(arguments)
-    try:
+    with svg.refusing("the traffic cannot be drawn", "Give a report of lesson 10, written with --report=FILE.json.", NotThere, ValueError):
         axes, ranks = receivers_of(options.report)
         svg.write_whole(options.picture, draw(axes, ranks))
-    except (NotThere, OSError, ValueError) as error:
-        print(f"error: the traffic cannot be drawn: {error}.\n"
-              "       Give a report of lesson 10, written with --report=FILE.json.", file=sys.stderr)
-        return 2
     print("\n".join(table(axes, ranks)))
-    return 0
 
 
 if __name__ == "__main__":

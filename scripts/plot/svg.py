@@ -11,7 +11,7 @@ from xml.sax import saxutils
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import documents  # noqa: E402
-from documents import run_script  # noqa: E402, F401  for all that draw
+from documents import NotThere, Refused, option_parser, refusing, run_script  # noqa: E402, F401  for all that draw
 from whole_file import keep, write_whole  # noqa: E402, F401
 
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#e69f00", "#009e73", "#cc79a7"

@@ -10,7 +10,6 @@ of it. PyTorch has its fused AdamW, flushes denormals, and allocates with jemall
 malloc that keeps the memory it was given (MALLOC_MMAP_MAX_=0).
 """
 
-import argparse
 import ctypes.util
 import dataclasses
 import importlib.metadata
@@ -227,7 +226,7 @@ def judge(rows):
 
 def parse(arguments):
     """The options; Failed for those that cannot be."""
-    parser = argparse.ArgumentParser(prog="scripts/pytorch/compare_with_pytorch.py", allow_abbrev=False, description=__doc__.split("\n")[0])
+    parser = option_parser(__file__, __doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2, help="processes of a row that is not alone (default: 2)")
     parser.add_argument("--threads", type=int, default=1, help="of each process (default: 1)")
     parser.add_argument("--rows", default=",".join(all_rows()), help="which ways to train, lesson 01 always (default: %(default)s)")

@@ -10,7 +10,6 @@ An adapter of another implementation has the same parts: it loads the weights, n
 what the ranks have, and holds them in order (docs/conformance.md).
 """
 
-import argparse
 import datetime
 import math
 import os
@@ -18,7 +17,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from documents import plain_words, run_script  # noqa: E402
+from documents import option_parser, plain_words, run_script  # noqa: E402
 
 try:
     import torch
@@ -218,7 +217,7 @@ def plan(known, ranks):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/pytorch/conformance_adapter.py", allow_abbrev=False, description=__doc__.split("\n")[0])
+    parser = option_parser(__file__, __doc__.split("\n")[0])
     parser.add_argument("file", help="written by scripts/pytorch/golden_states.py")
     parser.add_argument("--kind", default="plain", help=f"of {','.join(KINDS)}, one after the other (default: plain)")
     parser.add_argument("--mistake", default="", help=f"of {','.join(MISTAKES)}, one at a time; or all")

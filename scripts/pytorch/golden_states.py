@@ -8,7 +8,6 @@ and odd sizes, and writes FOLDER/nano.safetensors and FOLDER/odd.safetensors. do
 to compare. read() reads such a file and finds damage.
 """
 
-import argparse
 import hashlib
 import json
 import math
@@ -22,7 +21,7 @@ from array import array
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/lib"))
-from documents import Refused, run_script  # noqa: E402
+from documents import Refused, option_parser, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from training_rules import philox, windows_of  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
@@ -206,7 +205,7 @@ class States:
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="scripts/pytorch/golden_states.py", allow_abbrev=False, description=__doc__.split("\n")[0])
+    parser = option_parser(__file__, __doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path, help="an existing folder for the files")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     known = parser.parse_args(arguments)
@@ -218,7 +217,6 @@ def main(arguments):
     for name, options in MODELS.items():
         with tempfile.TemporaryDirectory() as folder:
             States(known.build, pathlib.Path(folder), options).write(known.folder / f"{name}.safetensors")
-    return 0
 
 
 if __name__ == "__main__":

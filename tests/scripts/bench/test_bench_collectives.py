@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "scripts/bench"), str(ROOT / "tests/scripts/bench")]
 sys.dont_write_bytecode = True
 
 import plot_bandwidth  # noqa: E402
+from documents import status_of  # noqa: E402
 from all_reduce_document import SPEEDS, all_reduce_document  # noqa: E402
 from bench_collectives import (CSV_COLUMNS, KIB, MIB, RUNS, Run, bandwidth_table, collective_blocks,  # noqa: E402
                                csv_rows, figures_of, floor_of, sharing_table, size_text)
@@ -125,7 +126,7 @@ class Outputs(unittest.TestCase):
             self.table.write_text(content, encoding="utf-8")
             errors = io.StringIO()
             with contextlib.redirect_stderr(errors):
-                self.assertEqual(plot_bandwidth.main([str(self.table)]), 2)
+                self.assertEqual(status_of(plot_bandwidth.main, [str(self.table)]), 2)
             self.assertEqual(errors.getvalue().count("error:"), 1)
 
 

@@ -11,6 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/film"))
 import film  # noqa: E402
+from documents import status_of  # noqa: E402
 import quiz  # noqa: E402
 import step  # noqa: E402
 
@@ -175,7 +176,7 @@ class Program(unittest.TestCase):
                 paths[-1].write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = film.main([*map(str, paths), f"--output={self.page}", *options])
+            status = status_of(film.main, [*map(str, paths), f"--output={self.page}", *options])
         return status, out.getvalue(), err.getvalue()
 
     def test_page(self):

@@ -12,6 +12,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "scripts/page"), str(ROOT / "tests/scripts/site")]
 import compare_runs  # noqa: E402
+from documents import status_of  # noqa: E402
 from browser import CHROMIUM, Browser  # noqa: E402
 
 ON_DEVICE = {"parameters": {"current": 100, "peak": 180, "formula": 100, "formula_peak": 180},
@@ -42,7 +43,7 @@ class Pages(unittest.TestCase):
                 paths[-1].write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = compare_runs.main([*map(str, paths), f"--output={self.page}"])
+            status = status_of(compare_runs.main, [*map(str, paths), f"--output={self.page}"])
         return status, out.getvalue(), err.getvalue()
 
     def data(self):

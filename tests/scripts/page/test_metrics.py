@@ -12,6 +12,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/page"))
 import metrics  # noqa: E402
+from documents import status_of  # noqa: E402
 
 LOG = """{"run": {"lesson": "03_ddp"}}
 {"step": 0, "loss": 5.5, "memory": {"gradients": 8}}
@@ -31,10 +32,7 @@ class Metrics(unittest.TestCase):
         """Status, output, complaints."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(sys.modules, dict(modules)):
-            try:
-                status = metrics.main([str(self.log), *options])
-            except metrics.Refused as refusal:
-                status = print(f"error: {refusal}", file=sys.stderr) or 2
+            status = status_of(metrics.main, [str(self.log), *options])
         return status, out.getvalue(), err.getvalue()
 
     def test_a_table(self):

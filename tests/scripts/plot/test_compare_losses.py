@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import compare_losses  # noqa: E402
+from documents import status_of  # noqa: E402
 
 
 class CompareLosses(unittest.TestCase):
@@ -28,7 +29,7 @@ class CompareLosses(unittest.TestCase):
         """Status, output, complaints."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = compare_losses.main([str(a) for a in arguments])
+            status = status_of(compare_losses.main, [str(a) for a in arguments])
         return status, out.getvalue(), err.getvalue()
 
     def test_prints_every_nth_step_the_last_one_and_the_largest_distance(self):

@@ -13,6 +13,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import svg  # noqa: E402
+from documents import status_of  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 MODEL = "# model nano: 1,000 parameters, L=2 H=4 C=64 V=256, context 64\n"
@@ -66,7 +67,7 @@ class Pictures(unittest.TestCase):
             path = pathlib.Path(folder) / "picture.svg"
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
                     mock.patch.object(sys, "stdin", io.StringIO(text)):
-                status = importlib.import_module(name).main([f"--output={path}"])
+                status = status_of(importlib.import_module(name).main, [f"--output={path}"])
             self.root = xml.etree.ElementTree.fromstring(path.read_text(encoding="utf-8")) if path.exists() else None
         return status, out.getvalue().splitlines(), err.getvalue()
 
@@ -216,7 +217,7 @@ class Crossover(unittest.TestCase):
         out = io.StringIO()
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out):
             path = pathlib.Path(folder) / "picture.svg"
-            self.assertEqual(module.main(["--latency-us=5", "--bandwidth-GBps=10", f"--output={path}"]), 0)
+            self.assertEqual(status_of(module.main, ["--latency-us=5", "--bandwidth-GBps=10", f"--output={path}"]), 0)
             root = xml.etree.ElementTree.fromstring(path.read_text(encoding="utf-8"))
         expected = round(22 * 5e-6 / (8 - 1.875) * 1e10)
         self.assertEqual(out.getvalue(), f"ring is faster than tree from {expected:,} bytes\n")
@@ -224,7 +225,7 @@ class Crossover(unittest.TestCase):
 
     def test_ranks_that_do_not_exist(self):
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-            importlib.import_module("plot_crossover").main(["--ranks=1", "--output=/nowhere"])
+            status_of(importlib.import_module("plot_crossover").main, ["--ranks=1", "--output=/nowhere"])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_ladder  # noqa: E402
+from documents import status_of  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 LETTER, CAPITAL = 7, 9  # pixels: the width of one at most, the height of the other, about
@@ -47,7 +48,7 @@ class PlotLadder(unittest.TestCase):
         """Status, output, complaints."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = plot_ladder.main([str(self.folder), str(self.picture)])
+            status = status_of(plot_ladder.main, [str(self.folder), str(self.picture)])
         return status, out.getvalue(), err.getvalue()
 
     def drawn(self):

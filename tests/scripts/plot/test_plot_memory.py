@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_memory  # noqa: E402
+from documents import status_of  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -66,7 +67,7 @@ class PlotMemory(unittest.TestCase):
         """Status, output, complaints."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = plot_memory.main([*map(str, arguments), f"--output={self.picture}"])
+            status = status_of(plot_memory.main, [*map(str, arguments), f"--output={self.picture}"])
         return status, out.getvalue(), err.getvalue()
 
     def drawn(self):

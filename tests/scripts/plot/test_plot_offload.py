@@ -11,6 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_offload  # noqa: E402
+from documents import status_of  # noqa: E402
 from plot_offload import Point  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,7 +26,7 @@ def run(*arguments):
     """Status, output and errors of the script."""
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-        return plot_offload.main(arguments), output.getvalue(), errors.getvalue()
+        return status_of(plot_offload.main, arguments), output.getvalue(), errors.getvalue()
 
 
 class PlotOffload(unittest.TestCase):

@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_plan  # noqa: E402
+from documents import status_of  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 LETTER, CAPITAL = 6.4, 9  # pixels: the width of one, the height of the other, about
@@ -47,7 +48,7 @@ class PlotPlan(unittest.TestCase):
         self.report.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = plot_plan.main([str(self.report), f"--output={self.picture}"])
+            status = status_of(plot_plan.main, [str(self.report), f"--output={self.picture}"])
         return status, out.getvalue(), err.getvalue()
 
     def drawn(self):
@@ -198,7 +199,7 @@ class Refusals(PlotPlan):
         self.report.unlink(missing_ok=True)
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
-            self.assertEqual(plot_plan.main([str(self.report), f"--output={self.picture}"]), 2)
+            self.assertEqual(status_of(plot_plan.main, [str(self.report), f"--output={self.picture}"]), 2)
         self.assertIn("No such file", err.getvalue())
         self.picture = self.report.parent / "nowhere/plan.svg"
         self.assert_refused(report(ONE), "nowhere")

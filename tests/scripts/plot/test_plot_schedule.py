@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_schedule  # noqa: E402
+from documents import status_of  # noqa: E402
 import svg  # noqa: E402
 from plot_schedule import COLOURS, LANE, LEFT, RIGHT, WIDTH  # noqa: E402
 
@@ -67,7 +68,7 @@ class PlotSchedule(unittest.TestCase):
         self.report.write_text(text, encoding="utf-8")
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            status = plot_schedule.main([*before, str(self.report), str(self.picture)])
+            status = status_of(plot_schedule.main, [*before, str(self.report), str(self.picture)])
         return status, output.getvalue(), errors.getvalue()
 
     def test_a_line_for_each_timeline(self):

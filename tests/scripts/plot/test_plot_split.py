@@ -11,6 +11,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_split  # noqa: E402
+from documents import status_of  # noqa: E402
 from plot_split import LEFT, SIDE  # noqa: E402
 from svg import RANKS  # noqa: E402
 
@@ -43,7 +44,7 @@ class PlotSplit(unittest.TestCase):
             picture = pathlib.Path(folder) / "split.svg"
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), \
                     mock.patch.object(sys, "stdin", io.StringIO(text)):
-                status = plot_split.main([f"--output={picture}"])
+                status = status_of(plot_split.main, [f"--output={picture}"])
             return status, output.getvalue(), errors.getvalue(), picture.exists()
 
     def test_a_line_for_each_rank(self):

@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_traffic  # noqa: E402
+from documents import status_of  # noqa: E402
 from plot_traffic import AXES, CELL, LEFT, TOP  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -30,7 +31,7 @@ class PlotTraffic(unittest.TestCase):
             path, picture = pathlib.Path(folder) / "report.json", pathlib.Path(folder) / "traffic.svg"
             path.write_text(json.dumps(report), encoding="utf-8")
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-                status = plot_traffic.main([str(path), str(picture)])
+                status = status_of(plot_traffic.main, [str(path), str(picture)])
             return status, output.getvalue(), errors.getvalue(), picture.read_text() if picture.exists() else ""
 
     def squares(self):
