@@ -44,7 +44,7 @@ import llmc_speed
 import plot_bandwidth
 from svg import Refused, option_parser, run_script, write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
-                          replace_block, training_steps_table, ways_table, where_table)
+                          replace_block, training_steps_table, ways_table, where_table, write_page)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
@@ -439,14 +439,6 @@ def record_ratios(measured):
     recorded = recorded_ratios()
     recorded.setdefault(processor(), {}).update({case.name: ratios_of(document) for case, document in measured})
     write_whole(RATIOS, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
-
-
-def write_page(page, blocks):
-    """Puts the tables where the page has their marks."""
-    text = page.read_text(encoding="utf-8")
-    for name, content in blocks.items():
-        text = replace_block(text, name, content)
-    write_whole(page, text)
 
 
 def check_page(page):

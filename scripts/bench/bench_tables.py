@@ -2,8 +2,14 @@
 
 import csv
 import dataclasses
+import pathlib
 import re
 import statistics
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from tables import text_table  # noqa: E402  for all of the bench
+from whole_file import write_whole  # noqa: E402
 
 CSV_COLUMNS = ["date", "commit", "case", "round", "gemm_gflops_per_s", "read_GBps", "triad_GBps", "update_GBps",
                "step_1_s", "step_2_s"]
@@ -85,17 +91,6 @@ def torch_config(model):
     """The config.json of a model that a bench prints."""
     return {"vocab_size": model["vocabulary"], "n_positions": model["context"], "n_embd": model["channels"],
             "n_layer": model["layers"], "n_head": model["heads"], "layer_norm_epsilon": 1e-5}
-
-
-def text_table(rows, left=1):
-    """Rows of cells as aligned text; the first `left` columns to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) if i < left else cell.rjust(width)
-                 for i, (cell, width) in enumerate(zip(row, widths))]
-        lines.append("  ".join(cells).rstrip() + "\n")
-    return "".join(lines)
 
 
 def against(floor, value):
@@ -261,6 +256,14 @@ def replace_block(text, name, content):
     if len(block.findall(text)) != 1:
         raise ValueError(f"there is not one block '<!-- bench: {name} -->'")
     return block.sub(lambda found: found[1] + content + found[2], text)
+
+
+def write_page(page, blocks):
+    """Puts the tables, by the name of their block, where the page has their marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        text = replace_block(text, name, content)
+    write_whole(page, text)
 
 
 def csv_rows(case, document, date, commit):

@@ -14,21 +14,19 @@ import argparse
 import datetime
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "../lib"))
-
-from bench_tables import replace_block, torch_config
+from bench_tables import text_table, torch_config, write_page
+from documents import Refused, read_json, run_script
 from gpu_speed_tables import NO_TORCH, gpu_blocks
 from llmc_speed import gpu_steps
+from whole_file import write_whole
 
-from documents import Refused, read_json, run_script  # noqa: E402
-from whole_file import write_whole  # noqa: E402
-
+HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
 LIMIT_S = 600
 EXACT = ["--arithmetic=exact", "--steps=5", "--dropout=0.1"]
@@ -102,12 +100,9 @@ def machine():
 
 
 def table(rows):
-    """Columns as wide as what is in them."""
-    cells = [COLUMNS] + [[str(row.get(column, "")) for column in COLUMNS] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
-    left = {"check", "result", "digest"}
-    return ["  ".join(text.ljust(width) if column in left else text.rjust(width)
-                      for text, width, column in zip(line, widths, COLUMNS)).rstrip() for line in cells]
+    """A row for each check."""
+    left = [COLUMNS.index(column) for column in ("check", "result", "digest")]
+    return text_table([COLUMNS, *([str(row.get(column, "")) for column in COLUMNS] for row in rows)], left)
 
 
 def check_lessons(checks, quick):
@@ -208,15 +203,6 @@ def measure_speed(checks, options, llmc):
     return document
 
 
-def write_page(page, blocks):
-    """Puts the tables where the page has their marks."""
-    with open(page, encoding="utf-8") as file:
-        text = file.read()
-    for name, content in blocks.items():
-        text = replace_block(text, name, content)
-    write_whole(page, text)
-
-
 def report_speed(checks, options, more):
     """The tables of the speed as text; in the page too, where that was asked for."""
     if options.figures:
@@ -227,7 +213,7 @@ def report_speed(checks, options, more):
         return ""
     blocks = gpu_blocks(document)
     if options.write:
-        write_page(PAGE, blocks)
+        write_page(pathlib.Path(PAGE), blocks)
     return "\n".join(blocks.values())
 
 
@@ -285,7 +271,7 @@ def main(arguments):
     if not alone:
         run_tests(checks, options.quick)
     speed = "" if options.quick else report_speed(checks, options, more if alone else [])
-    lines = [] if alone else [*(f"{name:<7} {value}" for name, value in machine().items()), "", *table(checks.rows), ""]
+    lines = [] if alone else [*(f"{name:<7} {value}" for name, value in machine().items()), "", table(checks.rows)]
     text = "\n".join(lines) + "\n" * bool(lines) + speed
     if not options.figures:
         write_whole(os.path.join(checks.build, "gpu_speed.txt" if alone else "gpu_check.txt"), text)

@@ -18,6 +18,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 from documents import option_parser, read_json, run_script, shown  # noqa: E402
+from tables import text_table  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
@@ -119,11 +120,8 @@ def print_table(rows, wide):
     if not wide:
         columns = ["lesson", "ranks", "last loss", *compared[:1], "step", *bubble, "memory", "sent", "checks", "digest"]
     titles = {c: "deviation" if c in DEVIATIONS else c for c in columns}
-    lines = [titles, units, *rows]
-    widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
-    for line in lines:
-        cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
-        print_row("  ".join(cells).rstrip())
+    for line in text_table([[line.get(c, "") for c in columns] for line in (titles, units, *rows)]).splitlines():
+        print_row(line)
 
 
 def reports_in(folder):

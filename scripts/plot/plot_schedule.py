@@ -14,6 +14,7 @@ import pathlib
 
 import svg
 from svg import NotThere
+from tables import text_table
 
 TIMELINES = {"planned": "planned, s", "virtual": "virtual clock, s", "wall": "wall clock, s"}
 COLOURS = {"forward": svg.SKY, "backward": svg.ORANGE, "backward-input": "#f0c040", "backward-weights": "#66c2a5"}
@@ -98,13 +99,6 @@ def table_of_several(schedules, name):
     return [["schedule", "step", "idle", "formula", "in flight"],
             *([schedule.name, f"{schedule.length(schedule.timelines[name]):.6g}", percent(schedule.idle, name),
                percent(schedule.idle, "formula"), " ".join(map(str, schedule.max_in_flight))] for schedule in schedules)]
-
-
-def aligned(rows):
-    """Rows of cells as lines, the first column to the left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
 
 
 # ---- Picture ---------------------------------------------------------------------------------------------------------
@@ -193,7 +187,7 @@ def main(arguments):
     with svg.refusing("the schedule cannot be drawn", "Use a file that lesson 09 wrote with --report.", NotThere, ValueError):
         schedules = [read(path, name if several else None) for path in options.report]
         svg.write_whole(options.output, picture_of(schedules, name))
-    print("\n".join(aligned(table_of_several(schedules, name) if several else table_of_one(schedules[0]))))
+    print(text_table(table_of_several(schedules, name) if several else table_of_one(schedules[0])), end="")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import re
 
 import picture
 import svg
+from tables import text_table
 
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
 SIGN = 26                           # space for what stands between two matrices
@@ -74,9 +75,7 @@ def table(parts):
     for part in range(parts.count):
         first, last = parts.heads_of(part)
         rows.append([str(part), f"{first}..{last}", *(matrix.words(part) for matrix in parts.matrices.values())])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+    return text_table(rows, len(rows[0])).splitlines()
 
 
 # ---- Picture ---------------------------------------------------------------------------------------------------------

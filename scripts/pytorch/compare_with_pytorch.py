@@ -31,7 +31,7 @@ import plot_baselines  # noqa: E402
 from bench_collectives import WARM  # noqa: E402
 from bench_tables import text_table  # noqa: E402
 from training_rules import philox  # noqa: E402
-from documents import run_script  # noqa: E402
+from documents import Failed, Refused, option_parser, refusing, run_script  # noqa: E402
 from whole_file import write_whole  # noqa: E402
 from with_mpi import with_mpi  # noqa: E402
 
@@ -76,20 +76,12 @@ def all_rows():
             "lightning-fsdp": Row("Lightning FSDPStrategy", "lightning-fsdp", False)}
 
 
-class Failed(Exception):
-    """A program has failed, or what was asked for cannot be; the text is its message."""
-
-    def __init__(self, message, status=2):
-        super().__init__(message)
-        self.status = status
-
-
 # ---- Runs --------------------------------------------------------------------------------------------------------------
 
 
 def run(commands, folder, environment=None):
     """Runs programs side by side; when one fails the others are ended.
-    @throws Failed  with the messages of the one that failed."""
+    @throws Refused, Failed  with the messages of the one that failed."""
     logs = [folder / f"messages{i}.txt" for i in range(len(commands))]
     processes = []
     for log, command in zip(logs, commands):
@@ -105,8 +97,8 @@ def run(commands, folder, environment=None):
         process.wait()
     if failed is not None:
         message = logs[failed].read_text(encoding="utf-8", errors="replace").split("\n---")[0].strip()  # mpirun's own follows
-        ended = f"error: {commands[failed]} has ended with status {processes[failed].returncode}."
-        raise Failed(message[-2000:] or ended, 2 if processes[failed].returncode == 2 else 1)
+        ended = f"{commands[failed]} has ended with status {processes[failed].returncode}."
+        raise (Refused if processes[failed].returncode == 2 else Failed)(message[-2000:].removeprefix("error: ") or ended)
 
 
 class Comparison:
@@ -128,7 +120,8 @@ class Comparison:
     def prepare(self, text, sizes):
         """Leaves the tokens, and the weights that lesson 01 begins with: those of a step with learning rate 0."""
         (self.folder / "text.txt").write_bytes(text)
-        characters = text.decode("utf-8")
+        with refusing(f"--text={self.known.text}", "Use a text in UTF-8.", UnicodeDecodeError):
+            characters = text.decode("utf-8")
         (self.folder / "train.txt").write_text(characters[:len(characters) * 9 // 10], encoding="utf-8", newline="")
         tokens, start = self.folder / "text.h5", self.folder / "start.h5"
         self.options.append(f"--data={tokens}")
@@ -225,7 +218,7 @@ def judge(rows):
 
 
 def parse(arguments):
-    """The options; Failed for those that cannot be."""
+    """The options; Refused for those that cannot be."""
     parser = option_parser(__file__, __doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2, help="processes of a row that is not alone (default: 2)")
     parser.add_argument("--threads", type=int, default=1, help="of each process (default: 1)")
@@ -241,35 +234,30 @@ def parse(arguments):
     known = parser.parse_args(arguments)
     for name, least in LEAST.items():
         if getattr(known, name) < least:
-            raise Failed(f"error: --{name}={getattr(known, name)} is too small.\n       Use {least} or more.")
+            raise Refused(f"--{name}={getattr(known, name)} is too small.", f"Use {least} or more.")
     unknown = set(known.rows.split(",")) - set(all_rows())
     if unknown:
-        raise Failed(f"error: --rows has no {sorted(unknown)[0]!r}.\n       Choose from {','.join(all_rows())}.")
+        raise Refused(f"--rows has no {sorted(unknown)[0]!r}.", f"Choose from {','.join(all_rows())}.")
     for file in filter(None, (known.picture, known.report)):
         if not file.resolve().parent.is_dir():
-            raise Failed(f"error: there is no folder for {file}.\n       Make it, or name another file.")
+            raise Refused(f"there is no folder for {file}.", "Make it, or name another file.")
     if not (known.build / "lessons/01_single_device").exists():
-        raise Failed(f"error: {known.build} has no lessons.\n       Run scripts/build.sh, or name another folder with --build.")
+        raise Refused(f"{known.build} has no lessons.", "Run scripts/build.sh, or name another folder with --build.")
     if not importlib.util.find_spec("torch"):
-        raise Failed("error: this Python has no PyTorch, which is half of the comparison.\n       Run the script with one that has: "
-                     "python3 -m venv FOLDER && FOLDER/bin/pip install torch numpy lightning && FOLDER/bin/python "
-                     "scripts/pytorch/compare_with_pytorch.py")
+        raise Refused("this Python has no PyTorch, which is half of the comparison.", "Run the script with one that has: python3 -m venv FOLDER "
+                      "&& FOLDER/bin/pip install torch numpy lightning && FOLDER/bin/python scripts/pytorch/compare_with_pytorch.py")
     return known
 
 
 def main(arguments):
-    try:
-        known = parse(arguments)
-        rows = [row for name, row in all_rows().items() if name == "01" or name in known.rows.split(",")]
-        with tempfile.TemporaryDirectory() as folder:
-            comparison = Comparison(known, folder)
-            for _ in range(known.rounds):
-                for row in rows:
-                    comparison.train(row)
-            config = json.loads((comparison.folder / "start/config.json").read_text(encoding="utf-8"))
-    except (Failed, OSError, UnicodeDecodeError) as failure:
-        print(failure if isinstance(failure, Failed) else f"error: {failure}.", file=sys.stderr)
-        return getattr(failure, "status", 2)
+    known = parse(arguments)
+    rows = [row for name, row in all_rows().items() if name == "01" or name in known.rows.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(known, folder)
+        for _ in range(known.rounds):
+            for row in rows:
+                comparison.train(row)
+        config = json.loads((comparison.folder / "start/config.json").read_text(encoding="utf-8"))
     options = comparison.report["options"]
     tokens = options["global-batch"] * (options["sequence"] or config["n_positions"])
     model = comparison.report["model"]

@@ -75,6 +75,7 @@ except ImportError as error:
     print(f"error: this Python has no PyTorch or no transformers: {error}.\n       With --help the script says how to install them.", file=sys.stderr)
     sys.exit(2)
 
+from golden_states import parameter_shapes  # noqa: E402
 from torch_gpt2 import Gpt2, make_adamw  # noqa: E402
 
 V, T, L, H, C = 40, 8, 2, 2, 16
@@ -88,16 +89,7 @@ BERT_NORM_EPSILON = 1e-12
 
 def table():
     """Names and shapes of all parameters, in table order."""
-    rows = [("wte.weight", (V, C)), ("wpe.weight", (T, C))]
-    for layer in range(L):
-        block = f"h.{layer}."
-        rows += [(block + "ln_1.weight", (C,)), (block + "ln_1.bias", (C,)),
-                 (block + "attn.c_attn.weight", (C, 3 * C)), (block + "attn.c_attn.bias", (3 * C,)),
-                 (block + "attn.c_proj.weight", (C, C)), (block + "attn.c_proj.bias", (C,)),
-                 (block + "ln_2.weight", (C,)), (block + "ln_2.bias", (C,)),
-                 (block + "mlp.c_fc.weight", (C, 4 * C)), (block + "mlp.c_fc.bias", (4 * C,)),
-                 (block + "mlp.c_proj.weight", (4 * C, C)), (block + "mlp.c_proj.bias", (C,))]
-    return rows + [("ln_f.weight", (C,)), ("ln_f.bias", (C,))]
+    return list(parameter_shapes(L, V, T, C).items())
 
 
 def initial_parameters(rows, dtype):
