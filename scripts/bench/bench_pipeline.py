@@ -4,7 +4,7 @@ Nothing here measures."""
 import dataclasses
 import statistics
 
-from bench_tables import against, text_table
+from bench_tables import against, speed, speed_cells, text_table
 
 RANKS, MICRO_BATCHES = 2, 8
 FAST_LINK = ["--link=1us,100GB/s"]  # on which messages take next to no time of the virtual clock
@@ -39,10 +39,6 @@ HELD = "p = 2, 1f1b"                      # the way whose idle share is held to 
 ROUNDS = 3
 
 
-def speed(report):
-    return report["time"]["tokens_per_s"]
-
-
 def idle_cells(way, reports):
     """The idle share by formula, as planned, and on both clocks with the limit of each."""
     if way.ranks == 1:
@@ -63,9 +59,7 @@ def pipeline_table(turns):
             ["", "ms", "tokens/s", "ratio", "", "bytes, most", "formula, %", "%", "%", "points", "%", "points"]]
     for way in WAYS:
         reports = [turn[way.title] for turn in turns]
-        step_s, tokens_per_s = (statistics.median(report["time"][name] for report in reports)
-                                for name in ("step_s", "tokens_per_s"))
         ratio = statistics.median(speed(turn[way.title]) / speed(turn[WAYS[0].title]) for turn in turns)
-        rows.append([way.title, f"{1e3 * step_s:.1f}", f"{tokens_per_s:,.0f}", f"{ratio:.3f}", against(way.floor, ratio),
+        rows.append([way.title, *speed_cells(reports), f"{ratio:.3f}", against(way.floor, ratio),
                      f"{reports[0]['memory']['activations']['current']:,}", *idle_cells(way, reports)])
     return text_table(rows)

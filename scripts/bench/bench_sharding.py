@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 
-from bench_tables import against, text_table
+from bench_tables import against, speed, speed_cells, text_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,8 @@ def sharding_table(turns):
     rows = [["stage", "step", "speed", "to DDP", "floor", "model states"], ["", "ms", "tokens/s", "ratio", "", "bytes a rank"]]
     for stage in WAYS:
         reports = [turn[stage.title] for turn in turns]
-        step_s, speed = (statistics.median(report["time"][name] for report in reports)
-                         for name in ("step_s", "tokens_per_s"))
-        ratio = statistics.median(turn[stage.title]["time"]["tokens_per_s"] / turn[first]["time"]["tokens_per_s"]
-                                  for turn in turns)
+        ratio = statistics.median(speed(turn[stage.title]) / speed(turn[first]) for turn in turns)
         states = sum(reports[0]["memory"][category]["current"] for category in STATES)
-        rows.append([stage.title, f"{1e3 * step_s:.1f}", f"{speed:,.0f}", f"{ratio:.3f}", against(stage.floor, ratio),
+        rows.append([stage.title, *speed_cells(reports), f"{ratio:.3f}", against(stage.floor, ratio),
                      f"{states:,}"])
     return text_table(rows)

@@ -93,6 +93,16 @@ def torch_config(model):
             "n_layer": model["layers"], "n_head": model["heads"], "layer_norm_epsilon": 1e-5}
 
 
+def speed(report):
+    """Tokens a second of a lesson's run."""
+    return report["time"]["tokens_per_s"]
+
+
+def speed_cells(reports):
+    """Milliseconds of a step and tokens a second, medians of several runs."""
+    return [f"{1e3 * statistics.median(report['time']['step_s'] for report in reports):.1f}", f"{statistics.median(map(speed, reports)):,.0f}"]
+
+
 def against(floor, value):
     """A floor and whether the value reaches it."""
     return f"{floor:.2f} {'met' if value >= floor else 'below'}" if floor else "-"

@@ -4,7 +4,8 @@ threads. Nothing here measures."""
 import statistics
 
 from bench_pipeline import Way
-from bench_tables import against, text_table
+from bench_sharding import STATES
+from bench_tables import against, speed, speed_cells, text_table
 
 FLOOR = 0.80
 BATCH = ["--global-batch=4"]  # in one pass
@@ -15,12 +16,7 @@ WAYS = [
     Way("t = 2, --sequence-parallel", "08_tensor_parallel", 2, [*BATCH, "--sequence-parallel"], FLOOR),
     Way("t = 2, and --regather", "08_tensor_parallel", 2, [*BATCH, "--sequence-parallel", "--regather"]),
 ]
-STATES = ["parameters", "gradients", "optimizer"]
 ROUNDS = 5
-
-
-def speed(report):
-    return report["time"]["tokens_per_s"]
 
 
 def of_one_rank(turn):
@@ -34,12 +30,10 @@ def tensor_table(turns):
             ["", "ms", "tokens/s", "ratio", "", "bytes a rank", "bytes a rank", "bytes a rank"]]
     for way in WAYS:
         reports = [turn[way.title] for turn in turns]
-        step_s, tokens_per_s = (statistics.median(report["time"][name] for report in reports)
-                                for name in ("step_s", "tokens_per_s"))
         ratio = statistics.median(speed(turn[way.title]) / of_one_rank(turn) for turn in turns)
         memory = reports[0]["memory"]
         sent = sum(group["bytes"] for group in reports[0].get("traffic", {}).values())
-        rows.append([way.title, f"{1e3 * step_s:.1f}", f"{tokens_per_s:,.0f}", f"{ratio:.3f}", against(way.floor, ratio),
+        rows.append([way.title, *speed_cells(reports), f"{ratio:.3f}", against(way.floor, ratio),
                      f"{sum(memory[category]['current'] for category in STATES):,}",
                      f"{memory['activations']['current']:,}", f"{sent:,}"])
     return text_table(rows)

@@ -17,18 +17,19 @@ def find(pattern, text, what):
     return [int(group.replace(",", "")) if re.fullmatch(r"[\d,]+", group) else group for group in found.groups()]
 
 
-def main(arguments, name, what, read, draw, table):
-    """Runs such a script.
-    @param name   of the script.
+def script(file, what, read, draw, table):
+    """The main() of such a script.
+    @param file   of the script.
     @param what   is drawn, in words: "the ... of lesson NN".
     @param read   makes of the lesson's output what the other two take; may throw NotThere.
     @param draw   makes the picture, as SVG.
-    @param table  makes lines of text.
-    @throws Refused  where that cannot be drawn."""
-    parser = svg.option_parser(pathlib.Path(__file__).with_name(f"{name}.py"), f"Draws {what}.")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
-    options = parser.parse_args(arguments)
-    with svg.refusing(f"{what} cannot be drawn", "Pipe what that lesson prints into this script.", NotThere):
-        drawn = read(sys.stdin.read())
-        svg.write_whole(options.output, draw(drawn))
-    print("\n".join(table(drawn)))
+    @param table  makes lines of text."""
+    def main(arguments):
+        parser = svg.option_parser(file, f"Draws {what}.")
+        parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
+        options = parser.parse_args(arguments)
+        with svg.refusing(f"{what} cannot be drawn", "Pipe what that lesson prints into this script.", NotThere):
+            drawn = read(sys.stdin.read())
+            svg.write_whole(options.output, draw(drawn))
+        print("\n".join(table(drawn)))
+    return main

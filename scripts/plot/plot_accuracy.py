@@ -57,10 +57,7 @@ def draw(validations):
     return svg.document(WIDTH, HEIGHT, "Accuracy of both tasks of a BERT, by step", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_accuracy", "the accuracies of lesson 12", Validations, draw,
-                        lambda validations: validations.lines)
-
+main = picture.script(__file__, "the accuracies of lesson 12", Validations, draw, lambda validations: validations.lines)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -106,9 +106,7 @@ def draw(ranks):
     return svg.document(max(right, LEFT + 560) + 24, y + 56, "What each rank of lesson 16 stores and updates", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_axes", "the ranks of lesson 16", read, draw, table)
-
+main = picture.script(__file__, "the ranks of lesson 16", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

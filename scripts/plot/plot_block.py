@@ -83,9 +83,7 @@ def draw(sizes):
     return svg.document(LEFT + STEP * longest + 34, y + 18, "GPT-2 with its shapes", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_block", "the model of lesson 01", read, draw, table)
-
+main = picture.script(__file__, "the model of lesson 01", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -76,9 +76,7 @@ def draw(runs):
     return svg.document(max(right, LEFT + 76 * len(ranks)), bottom + 16, "Rows of each expert of lesson 15 in the last step", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_loads", "the loads of lesson 15", read, draw, table)
-
+main = picture.script(__file__, "the loads of lesson 15", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -96,9 +96,7 @@ def draw(mesh):
     return svg.document(right, y + 56, "The mesh of ranks of lesson 10", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_mesh", "the mesh of lesson 10", read, draw, table)
-
+main = picture.script(__file__, "the mesh of lesson 10", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

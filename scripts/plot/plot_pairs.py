@@ -83,9 +83,7 @@ def draw(orders):
     return svg.document(x, bottom + 16, "Pairs of a query and a key of each rank in lesson 14", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_pairs", "the pairs of lesson 14", read, draw, table)
-
+main = picture.script(__file__, "the pairs of lesson 14", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

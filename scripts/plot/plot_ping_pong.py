@@ -79,9 +79,7 @@ def draw(times):
     return svg.document(WIDTH, HEIGHT, "Time of a message by its size", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_ping_pong", "the times of messages of lesson 00", Times, draw, Times.table)
-
+main = picture.script(__file__, "the times of messages of lesson 00", Times, draw, Times.table)
 
 if __name__ == "__main__":
     svg.run_script(main)

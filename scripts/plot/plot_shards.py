@@ -76,9 +76,7 @@ def draw(lessons):
     return svg.document(LEFT + PANEL * len(lessons) - 20, y + 16, "Model state of each rank, by lesson", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_shards", "the model state of lessons 03 to 06", read, draw, table)
-
+main = picture.script(__file__, "the model state of lessons 03 to 06", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -247,9 +247,7 @@ def draw(parts):
     return svg.document(round(width), round(middle + 10), f"What each of {parts.count} ranks has of each matrix", pieces)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_split", "the shards of lesson 08", Parts, draw, table)
-
+main = picture.script(__file__, "the shards of lesson 08", Parts, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

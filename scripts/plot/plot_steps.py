@@ -144,9 +144,7 @@ def draw(steps):
     return svg.document(PANEL * ROW, y + 16, f"The steps of {steps.title}", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_steps", "the steps of an all-reduce of lesson 02", Steps, draw, Steps.table)
-
+main = picture.script(__file__, "the steps of an all-reduce of lesson 02", Steps, draw, Steps.table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -70,9 +70,7 @@ def draw(runs):
     return svg.document(WIDTH, bottom + 72, "When a rank of lesson 03 computes and sends, by strategy", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_timeline", "the timeline of lesson 03", read, draw, table)
-
+main = picture.script(__file__, "the timeline of lesson 03", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

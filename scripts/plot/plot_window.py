@@ -72,9 +72,7 @@ def draw(window):
     return svg.document(right + 16, bottom + FOOT, "What lesson 06 gathers, uses and frees when", parts)
 
 
-def main(arguments):
-    return picture.main(arguments, "plot_window", "the window of lesson 06", Window, draw, Window.table)
-
+main = picture.script(__file__, "the window of lesson 06", Window, draw, Window.table)
 
 if __name__ == "__main__":
     svg.run_script(main)
