@@ -13,6 +13,7 @@
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
 #   - no range views, which the clang of Debian 12 does not compile
+#   - on top of scripts/ stand the programs that users type, in folders what checks, measures, draws or is shared
 #   - JSON is written by json_text(), and texts are printed by print_text(); draw_text() is for those that draw
 #
 # Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
@@ -104,6 +105,11 @@ sharding=(lessons/parallel/zero/{buckets,bucket_shards,sharded_adamw,sharded_nor
   lessons/parallel/zero/{fsdp_units,sharded_parameters}.[ch]pp)
 pieces='(token|position)_?embedding|\bembedding|attention|\bhead|\bmlp|gelu|logits|\bbert|\bgpt2\b|(branch|model)_?tensors|activations\b'
 forbid names "$pieces" "sharding does not know the model" "${sharding[@]}"
+
+for file in scripts/*; do
+  [[ -d $file || $file =~ /(rankwise|(setup|build|test|ladder|docs|doctor|fetch_data|mpi_environment)\.sh|course\.py)$ ]] ||
+    finding "$file: on top of scripts/ stands what users type; the rest has a folder"
+done
 
 for file in {common,gpt2,data,lessons,tests}/**/*.hpp; do
   grep -q '^#pragma once' "$file" || finding "$file: has no #pragma once"

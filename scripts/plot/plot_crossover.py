@@ -37,11 +37,6 @@ def crossovers(times):
             yield round(high), first, "ring"
 
 
-def size_text(exponent):
-    """2^exponent bytes."""
-    return f"{2 ** (exponent % 10)} {('B', 'KiB', 'MiB', 'GiB')[exponent // 10]}"
-
-
 def draw(times, ranks, words):
     """A curve for each algorithm, both axes logarithmic."""
     every = [times(algorithm, 2.0**e) for algorithm in COLOURS for e in (LEAST, MOST)]
@@ -58,7 +53,7 @@ def draw(times, ranks, words):
     for exponent in range(LEAST, MOST + 1, 2):
         parts.append(svg.line(x(exponent), TOP, x(exponent), bottom, svg.GRID))
         if exponent % 4 == 0:
-            parts.append(svg.text(x(exponent), bottom + 16, size_text(exponent)))
+            parts.append(svg.text(x(exponent), bottom + 16, svg.size_text(exponent)))
     for power in range(low, high + 1):
         unit, scale = ("s", 0) if power >= 0 else ("ms", 3) if power >= -3 else ("µs", 6)
         parts += [svg.line(LEFT, y(10.0**power), right, y(10.0**power), svg.GRID),

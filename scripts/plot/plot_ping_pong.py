@@ -43,11 +43,6 @@ class Times:
             yield f"eager      {self.eager:10,}  bytes at most"
 
 
-def size_text(exponent):
-    """2^exponent bytes."""
-    return f"{2 ** (exponent % 10)} {('B', 'KiB', 'MiB', 'GiB')[exponent // 10]}"
-
-
 def draw(times):
     """The measured times as dots, the fitted line dashed."""
     first, last = (math.log2(times.points[i][0]) for i in (0, -1))
@@ -62,7 +57,7 @@ def draw(times):
     parts = []
     for exponent in range(math.ceil(first), math.floor(last) + 1, 3):
         x = place(2**exponent, 1)[0]
-        parts += [svg.line(x, TOP, x, bottom, svg.GRID), svg.text(x, bottom + 18, size_text(exponent))]
+        parts += [svg.line(x, TOP, x, bottom, svg.GRID), svg.text(x, bottom + 18, svg.size_text(exponent))]
     for power in range(low, high + 1):
         y = place(1, 10.0**power)[1]
         parts += [svg.line(LEFT, y, right, y, svg.GRID), svg.text(LEFT - 8, y + 4, f"{10.0**power:,g} µs", "end")]

@@ -102,6 +102,11 @@ def axis(most, parts):
     return [i * apart for i in range(math.ceil(most / apart - 1e-9) + 1)]
 
 
+def size_text(exponent):
+    """2^exponent bytes."""
+    return f"{2 ** (exponent % 10)} {('B', 'KiB', 'MiB', 'GiB')[exponent // 10]}"
+
+
 def document(width, height, title, parts):
     """The whole picture, on paper of its own."""
     dark = "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())

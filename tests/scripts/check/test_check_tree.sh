@@ -68,6 +68,8 @@ mkdir lessons/00_mpi && cp lessons/01_one/README.md lessons/00_mpi
 sed 's/Lesson 01/Lesson 00/' lessons/01_one/01_one.cpp >lessons/00_mpi/00_mpi.cpp && echo 'MPI_Send(a);' >>lessons/00_mpi/00_mpi.cpp
 "$check_tree" "$tree" && plant
 mkdir -p lessons/parallel/zero && echo 'Tensor attention;' >lessons/parallel/zero/fsdp_units.cpp; finds 'sharding does not know the model'
+mkdir -p scripts/check && touch scripts/check/words.sh scripts/setup.sh scripts/rankwise && "$check_tree" "$tree" && touch scripts/words.sh
+finds 'scripts/words.sh: on top of scripts/ stands what users type'
 sed -i 1d common/base/sum.hpp; finds 'common/base/sum.hpp: has no #pragma once'
 sed -i /@file/d common/base/sum.hpp; finds 'common/base/sum.hpp: has no comment'
 rm lessons/01_one/README.md; finds 'has no README.md'
