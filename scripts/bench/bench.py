@@ -396,6 +396,7 @@ TABLES = [("sharding", "sharding", bench_sharding.sharding_table), ("offload", "
           ("start-up", "start-up", bench_startup.startup_table), ("busy", "busy machines", bench_busy.busy_table),
           ("peers", "peers", bench_peers.peers_table), ("peer-ranks", "peers on ranks", bench_peer_ranks.peer_ranks_table),
           ("llm.c", "llm.c", llmc_speed.cpu_table)]
+PEERS = ["peers", "peer-ranks", "llm.c"]  # measured only when they are asked for
 # Cases that have a table for themselves.
 ALONE = [[name] for name in [*(case.name for case in BF16_CASES), *(case for case, _, _ in TABLES), "collectives"]]
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
@@ -456,10 +457,9 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "start-up", "busy",
-                                                          "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", *(case for case, _, _ in TABLES if case not in PEERS), "collectives"]
     parser = option_parser(__file__, "Times training steps and all-reduce; docs/performance.md says how.")
-    parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks", "llm.c"], help="measure only this; may be repeated")
+    parser.add_argument("--case", action="append", choices=[*names, *PEERS], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
     parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers and --case=peer-ranks")
     parser.add_argument("--llmc", metavar="PROGRAM", help="train_gpt2 of llm.c, for --case=llm.c")

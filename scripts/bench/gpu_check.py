@@ -70,10 +70,7 @@ class Checks:
             program = os.path.join(self.build, "lessons", name)
             options = [*options, *([] if name.startswith(("00", "02")) else self.training)]
             done = self.run([program, "--device=cuda", f"--report={path}", *options], ranks)
-            report = {}
-            if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    report = json.load(file)
+            report = read_json(path) if os.path.exists(path) else {}
         time, memory = report.get("time", {}), report.get("gpu_memory", {})
         figures = {"digest": report.get("digest", "")[:12]}
         if "step_s" in time:

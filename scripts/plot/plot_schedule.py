@@ -155,8 +155,7 @@ def draw(panels, words):
         bottom += HEADING + panel.schedule.ranks * (LANE + GAP) + TICKS
     kinds = {action.kind for panel in panels for lane in panel.timeline for action in lane}
     for i, (kind, colour) in enumerate((kind, COLOURS[kind]) for kind in COLOURS if kind in kinds):
-        parts += [svg.rectangle(LEFT + 150 * i, bottom, 12, 12, colour),
-                  svg.text(LEFT + 150 * i + 18, bottom + 10, kind, "start")]
+        parts += svg.key(LEFT + 150 * i, bottom + 10, colour, kind)
     return svg.document(WIDTH, bottom + LEGEND, words, parts)
 
 

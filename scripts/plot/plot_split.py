@@ -82,17 +82,15 @@ def table(parts):
 
 def frame(x, y, width, height):
     """The outline of a matrix."""
-    return [svg.rectangle(x, y, width, height, "none", outline=svg.OUTLINE)]
+    return svg.rectangle(x, y, width, height, "none", outline=svg.OUTLINE)
 
 
 class Chain:
-    """Matrices and signs from left to right, all with the same middle."""
+    """Matrices and signs from left to right, all with the same middle. What draws one of them returns the chain."""
 
     def __init__(self, parts, title, middle):
         self.parts, self.middle, self.x = parts, middle, LEFT
-        self.bottom = middle + SIDE / 2
-        self.pieces = [svg.text(12, middle - 2, title[0], "start", ' font-weight="bold"'),
-                       *(svg.text(12, middle + 14 * (i + 1), line, "start") for i, line in enumerate(title[1:]))]
+        self.pieces = [svg.text(12, middle - 2, title, "start", ' font-weight="bold"')]
 
     def sign(self, words, below=""):
         """Draws the sign between two matrices."""
@@ -101,20 +99,22 @@ class Chain:
         if below:
             self.pieces.append(svg.text(self.x + width / 2, self.middle + 22, below, extra=' font-size="10"'))
         self.x += width
+        return self
 
-    def caption(self, x, width, height, name, shape):
-        """Name above, shape below."""
-        self.pieces += [svg.text(x + width / 2, self.middle - height / 2 - 6, name),
-                        svg.text(x + width / 2, self.middle + height / 2 + 15, shape, extra=' font-size="10"')]
-        self.bottom = max(self.bottom, self.middle + height / 2)
+    def caption(self, width, height, name, shape):
+        """Name above, shape below; then it goes on behind the matrix."""
+        x = self.x + width / 2
+        self.pieces += [svg.text(x, self.middle - height / 2 - 6, name),
+                        svg.text(x, self.middle + height / 2 + 15, shape, extra=' font-size="10"')]
+        self.x += width
+        return self
 
     def everybody(self, name, shape, width=SIDE, height=SIDE):
         """A matrix that all ranks have."""
         y = self.middle - height / 2
         self.pieces += [svg.rectangle(self.x, y, width, height, svg.LIGHT_GREY, f"{name} {shape}: on all ranks"),
-                        *frame(self.x, y, width, height)]
-        self.caption(self.x, width, height, name, shape)
-        self.x += width
+                        frame(self.x, y, width, height)]
+        return self.caption(width, height, name, shape)
 
     def divided(self, name, shape, extents, along, runs, heads=0, sections=1):
         """A matrix of which each rank has runs.
@@ -136,9 +136,8 @@ class Chain:
             for i in range(1, pieces):
                 left, top, wide, high = place(i / pieces, 0)
                 self.pieces.append(svg.line(left, top, left + wide, top + high, colour))
-        self.pieces += frame(self.x, y, width, height)
-        self.caption(self.x, width, height, name, shape)
-        self.x += width
+        self.pieces.append(frame(self.x, y, width, height))
+        return self.caption(width, height, name, shape)
 
     def matrix(self, name, shape, transposed=False, heads=0, sections=1):
         """One of the matrices that the lesson names."""
@@ -147,7 +146,7 @@ class Chain:
         along = matrix.along
         if transposed:
             extents, along = extents[::-1], "columns" if along == "rows" else "rows"
-        self.divided(name + ("'" if transposed else ""), shape, extents, along, matrix.shares_of, heads, sections)
+        return self.divided(name + ("'" if transposed else ""), shape, extents, along, matrix.shares_of, heads, sections)
 
     def partial_sums(self):
         """A matrix of each rank, one behind the other."""
@@ -155,77 +154,53 @@ class Chain:
         for part in reversed(range(self.parts.count)):
             left, top = self.x + off * part, y - off * part
             self.pieces += [svg.rectangle(left, top, SIDE, SIDE, svg.RANKS[part], f"partial sum (R, C) of rank {part}"),
-                            *frame(left, top, SIDE, SIDE)]
+                            frame(left, top, SIDE, SIDE)]
         self.pieces.append(svg.text(self.x + SIDE / 2, self.middle + SIDE / 2 + 15, "(R, C) each", extra=' font-size="10"'))
         self.x += SIDE + off * (self.parts.count - 1)
-
-
-def activations(parts, name):
-    """Whose are the columns that meet a matrix, or come from it: of whom its rows or columns are."""
-    return parts.matrices[name].shares_of
+        return self
 
 
 def attention(parts, middle):
-    chain = Chain(parts, ["attention"], middle)
-    chain.everybody("norm(x)", "(R, C)")
-    chain.sign("×")
-    chain.matrix("c_attn", "(C, 3 C), columns of q, k, v", heads=3 * parts.heads, sections=3)
-    chain.sign("=")
-    chain.divided("q, k, v", "(R, 3 C)", (SIDE, 3 * SIDE), "columns", activations(parts, "c_attn"), 3 * parts.heads, 3)
-    chain.sign("→", "heads")
-    chain.divided("", "(R, C)", (SIDE, SIDE), "columns", activations(parts, "c_proj"), parts.heads)
-    chain.sign("×")
-    chain.matrix("c_proj", "(C, C), rows")
-    chain.sign("=")
-    chain.partial_sums()
-    chain.sign("Σ →", "sum")
+    chain = Chain(parts, "attention", middle)
+    chain.everybody("norm(x)", "(R, C)").sign("×")
+    chain.matrix("c_attn", "(C, 3 C), columns of q, k, v", heads=3 * parts.heads, sections=3).sign("=")
+    chain.divided("q, k, v", "(R, 3 C)", (SIDE, 3 * SIDE), "columns", parts.matrices["c_attn"].shares_of, 3 * parts.heads, 3).sign("→", "heads")
+    chain.divided("", "(R, C)", (SIDE, SIDE), "columns", parts.matrices["c_proj"].shares_of, parts.heads).sign("×")
+    chain.matrix("c_proj", "(C, C), rows").sign("=")
+    chain.partial_sums().sign("Σ →", "sum")
     chain.everybody("added to x", "(R, C)")
     return chain
 
 
 def mlp(parts, middle):
-    chain = Chain(parts, ["MLP"], middle)
-    chain.everybody("norm(x)", "(R, C)")
-    chain.sign("×")
-    chain.matrix("c_fc", "(C, 4 C), columns")
-    chain.sign("→", "GELU")
-    chain.divided("hidden layer", "(R, 4 C)", (SIDE, 4 * SIDE), "columns", activations(parts, "c_fc"))
-    chain.sign("×")
-    chain.matrix("c_proj of the MLP", "(4 C, C), rows")
-    chain.sign("=")
-    chain.partial_sums()
-    chain.sign("Σ →", "sum")
+    chain = Chain(parts, "MLP", middle)
+    chain.everybody("norm(x)", "(R, C)").sign("×")
+    chain.matrix("c_fc", "(C, 4 C), columns").sign("→", "GELU")
+    chain.divided("hidden layer", "(R, 4 C)", (SIDE, 4 * SIDE), "columns", parts.matrices["c_fc"].shares_of).sign("×")
+    chain.matrix("c_proj of the MLP", "(4 C, C), rows").sign("=")
+    chain.partial_sums().sign("Σ →", "sum")
     chain.everybody("added to x", "(R, C)")
     return chain
 
 
 def embedding(parts, middle):
-    chain = Chain(parts, ["embedding"], middle)
-    chain.everybody("tokens", "(R)", 10)
-    chain.sign("→", "rows of")
-    chain.matrix("wte", "(V, C), rows")
-    chain.sign("=")
-    chain.partial_sums()
-    chain.sign("Σ →", "sum")
-    chain.everybody("", "(R, C)")
-    chain.sign("+")
-    chain.everybody("wpe", "(T, C)")
-    chain.sign("=")
+    chain = Chain(parts, "embedding", middle)
+    chain.everybody("tokens", "(R)", 10).sign("→", "rows of")
+    chain.matrix("wte", "(V, C), rows").sign("=")
+    chain.partial_sums().sign("Σ →", "sum")
+    chain.everybody("", "(R, C)").sign("+")
+    chain.everybody("wpe", "(T, C)").sign("=")
     chain.everybody("x", "(R, C)")
     return chain
 
 
 def head(parts, middle):
-    chain = Chain(parts, ["head"], middle)
-    chain.everybody("norm(x)", "(R, C)")
-    chain.sign("×")
-    chain.matrix("wte", "(C, V), columns", transposed=True)
-    chain.sign("=")
-    chain.divided("logits", "(R, V)", (SIDE, 4 * SIDE), "columns", activations(parts, "wte"))
-    chain.sign("→")
+    chain = Chain(parts, "head", middle)
+    chain.everybody("norm(x)", "(R, C)").sign("×")
+    chain.matrix("wte", "(C, V), columns", transposed=True).sign("=")
+    chain.divided("logits", "(R, V)", (SIDE, 4 * SIDE), "columns", parts.matrices["wte"].shares_of).sign("→")
     chain.divided("3 numbers", "(R, 3) each", (SIDE, 14 * parts.count), "columns",
-                  lambda part: [(part / parts.count, 1 / parts.count)])
-    chain.sign("max, Σ →")
+                  lambda part: [(part / parts.count, 1 / parts.count)]).sign("max, Σ →")
     chain.everybody("losses", "(R)", 10)
     return chain
 
@@ -240,10 +215,8 @@ def draw(parts):
     width = max(chain.x for chain in chains) + 24
     pieces = [piece for chain in chains for piece in chain.pieces]
     for part in range(parts.count):
-        pieces += [svg.rectangle(LEFT + 90 * part, middle - 14, 12, 12, svg.RANKS[part]),
-                   svg.text(LEFT + 90 * part + 18, middle - 4, f"rank {part}", "start")]
-    x = LEFT + 90 * parts.count
-    pieces += [svg.rectangle(x, middle - 14, 12, 12, svg.LIGHT_GREY), svg.text(x + 18, middle - 4, "on all ranks", "start")]
+        pieces += svg.key(LEFT + 90 * part, middle - 4, svg.RANKS[part], f"rank {part}")
+    pieces += svg.key(LEFT + 90 * parts.count, middle - 4, svg.LIGHT_GREY, "on all ranks")
     return svg.document(round(width), round(middle + 10), f"What each of {parts.count} ranks has of each matrix", pieces)
 
 

@@ -84,7 +84,7 @@ def draw(axes, ranks):
     for place, axis in enumerate(axes):
         words, colour = AXES[axis]
         x, y = 12 + 150 * (place % 3), TOP + side + FOOT - 14 + 20 * (place // 3)
-        pieces += [svg.rectangle(x, y - 10, 12, 12, colour), svg.text(x + 18, y, words, "start")]
+        pieces += svg.key(x, y, colour, words)
     rows = (len(axes) + 2) // 3
     return svg.document(max(LEFT + side + 12, 470), TOP + side + FOOT + 20 * (rows - 1), "Who sends how much to whom in a step",
                         pieces)
