@@ -64,7 +64,8 @@ def made_by(name, broken, first):
 
 def changed_sources(tree, changed, lesson):
     """The .cpp files to compile anew: those changed, and those of the lesson that include a changed header."""
-    of_lesson = [path for path in reached(lesson_files(tree, lesson), lambda path: tree[path].decode()) if path.endswith(".cpp")]
+    files = reached(lesson_files(tree, lesson), lambda path: tree[path].decode() if path in tree else None)
+    of_lesson = [path for path in files if path.endswith(".cpp")]
     return {*(path for path in changed if path.endswith(".cpp")),
             *(path for path in of_lesson for header in changed if f'"{header}"'.encode() in tree[path])}
 

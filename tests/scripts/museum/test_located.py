@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "scripts/museum"))
 
 import locate_mutants  # noqa: E402
 from exercise_tree import all_regions, read_tree  # noqa: E402
-from located import all_mutants, made_by  # noqa: E402
+from located import all_mutants, changed_sources, made_by  # noqa: E402
 from made_by import MADE_BY  # noqa: E402
 from mutants import Tally, read_mutants  # noqa: E402
 
@@ -44,6 +44,10 @@ class Located(unittest.TestCase):
             self.assertEqual(found["located"], made_by(name, self.mutants[name].broken, found["first"]), name)
         self.assertGreater(len(self.changed), 100)
         self.assertGreaterEqual(sum(found["located"] for found in self.changed.values()), 0.95 * len(self.changed))
+
+    def test_sources_that_include_a_changed_header_are_compiled_anew(self):
+        changed = self.mutants["06_updates_forgotten"].changed
+        self.assertEqual(changed_sources(read_tree(ROOT), changed, "06"), {"lessons/06_zero3/06_zero3.cpp"})
 
     def test_a_pattern_is_of_something_that_is_broken(self):
         self.assertLessEqual(set(MADE_BY), {*self.mutants, *(mutant.broken for mutant in self.mutants.values())})
