@@ -18,6 +18,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -111,7 +112,7 @@ class Comparison:
         self.options = [*sizes, f"--steps={known.steps}"]
         # Refuses what N ranks cannot run, before anything is trained.
         run([[self.lesson("03_ddp"), "--dry-run", f"--ranks={known.ranks}", *self.options]], self.folder)
-        self.prepare(known.text.read_bytes() if known.text else words(), [size for size in sizes if "learning-rate" not in size])
+        self.prepare(known.text.read_bytes() if known.text else words(), [size for size in sizes if not re.match("--(.*learning-rate|warmup)", size)])
 
     def lesson(self, name):
         """Path of a lesson's program."""
