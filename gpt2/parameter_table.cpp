@@ -175,8 +175,8 @@ namespace {
 /// The tensors of a unit: entries are in the order of units.
 std::span<const Parameter> of_unit(const std::vector<Parameter>& entries, int unit)
 {
-  const auto found = std::ranges::equal_range(entries, unit, {}, &Parameter::unit);
-  return {found.begin(), found.end()};
+  return {std::ranges::lower_bound(entries, unit, {}, &Parameter::unit),
+          std::ranges::upper_bound(entries, unit, {}, &Parameter::unit)};
 }
 
 }  // namespace

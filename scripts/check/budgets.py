@@ -59,7 +59,7 @@ def print_budgets(build):
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     times = read_times(build)
     beyond = []
-    print(f"\n{'folder':<14} {'code lines':>10} {'budget':>7}   {'files':>5} {'budget':>6}   {'tests, s':>8} {'budget':>6}")
+    print(f"\n{'folder':<17} {'code lines':>10} {'budget':>7}   {'files':>5} {'budget':>6}   {'tests, s':>8} {'budget':>6}")
     with open(ROOT / "scripts/check/budgets.txt", encoding="utf-8") as budgets:
         rows = [line.split() for line in budgets if line.strip() and not line.startswith("#")]
     owners = {folder for folder, *_ in rows}
@@ -73,7 +73,7 @@ def print_budgets(build):
                     round(seconds_of[folder]))
         limits = [None if word == "-" else int(word) for word in budget]
         (lines, number, seconds), shown = measured, ["-" if limit is None else f"{limit:,}" for limit in limits]
-        print(f"{folder:<14} {lines:10,} {shown[0]:>7}   {number:5,} {shown[1]:>6}   {seconds:8,} {shown[2]:>6}")
+        print(f"{folder:<17} {lines:10,} {shown[0]:>7}   {number:5,} {shown[1]:>6}   {seconds:8,} {shown[2]:>6}")
         beyond += [(kind, f"{folder} has {value:,} {what}, {value - limit:,} beyond its budget")
                    for value, limit, kind, what in zip(measured, limits, ("error", "error", "note"),
                                                        ("code lines", "files", "seconds of tests"))

@@ -94,7 +94,7 @@ forbid names '\b(f?puts|fwrite|v?f?printf|fmt::print|std::(cout|cerr|clog))\b' "
   "${no_printing[@]}"
 forbid names '\bdraw_text\(' "only what draws on the terminal sends control characters to it" "${no_drawing[@]}"
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
-forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
+forbid names '\bviews::|\branges::(equal_range|subrange)\b' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" lessons/{[0-9]*,parallel}/**/*.[ch]pp
 
 by_transport=()
