@@ -102,7 +102,7 @@ class Chain:
         return self
 
     def caption(self, width, height, name, shape):
-        """Name above, shape below; then it goes on behind the matrix."""
+        """Name above, shape below; then it continues behind the matrix."""
         x = self.x + width / 2
         self.pieces += [svg.text(x, self.middle - height / 2 - 6, name),
                         svg.text(x, self.middle + height / 2 + 15, shape, extra=' font-size="10"')]
