@@ -6,7 +6,7 @@ Costs costs(const SingleDeviceOptions& options, RankOf rank)
 {
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
+  bytes = unsharded_bytes(options, divide(options, rank));
   costs.most = costs.kept;
   return costs;
 }

@@ -20,7 +20,7 @@ Costs costs(const Zero2Options& options, RankOf rank)
   const Traffic sent = step_traffic(plan, options.topology(rank.ranks), rank.rank);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
+  bytes = unsharded_bytes(options, divide(options, rank));
   bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
@@ -29,11 +29,6 @@ Costs costs(const Zero2Options& options, RankOf rank)
   in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of M times the gradients and of the parameters"}};
   return costs;
-}
-
-std::int64_t micro_batches(const Zero2Options& options, RankOf rank)
-{
-  return sums_of_step(step_plan(options), rank.ranks);
 }
 
 }  // namespace rankwise

@@ -19,7 +19,4 @@ StepPlan step_plan(const Zero2Options& options);
 ///     sent                   (N-1)/N of the gradients per micro-batch, M times, and of the parameters once
 Costs costs(const Zero2Options& options, RankOf rank);
 
-/// Micro-batches of every rank in a step, M.
-std::int64_t micro_batches(const Zero2Options& options, RankOf rank);
-
 }  // namespace rankwise

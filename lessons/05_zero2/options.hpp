@@ -12,4 +12,10 @@ struct Zero2Options : BucketOptions {
   static constexpr Stage stage = Stage::zero2;  ///< this lesson
 };
 
+/// Data parallelism. All ranks make the same number of micro-batches.
+inline Division divide(const Zero2Options& options, RankOf rank)
+{
+  return divide_with_padding(options, rank);
+}
+
 }  // namespace rankwise

@@ -12,18 +12,19 @@ namespace rankwise {
 Costs costs(const TensorParallelOptions& options, RankOf rank)
 {
   const ModelConfig config = options.config();
-  const ActivationShape shape = options.activation_shape(rank);
+  const Division division = divide(options, rank);
+  const ActivationShape& shape = division.shape;
   const ParameterTable table(config, shape.part);
   const Arithmetic arithmetic(options.arithmetic);
   const SplitPlan plan{config,
                        shape,
-                       micro_batches(options, rank),
+                       division.micro_batches(),
                        gradient_layout(table, options.gradients),
                        arithmetic.separates_tied(),
                        options.algorithm(),
                        {},
                        options.leaves()};
-  const int part = shape.part.index, t = shape.part.count, replica = options.replica(rank).rank;
+  const int part = shape.part.index, t = shape.part.count, replica = division.replica.rank;
   const auto along = [&](const std::string& axis) {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   };
@@ -31,7 +32,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
 
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(options.replica(rank)));
+  bytes = unsharded_bytes(options, division);
   bytes[Category::communication] = message_bytes(plan, tp, dp, part, replica) +
                                    host_values_bytes(options.device, t) +
                                    host_values_bytes(options.device, options.split.dp);
@@ -40,13 +41,8 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   costs.sent = {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}};
   if (options.split.dp > 1)
     costs.sent.push_back({"dp", "a step, to replicas", replica_traffic(plan, dp, replica),
-                          "2 (dp-1)/dp of P_t" + describe_subtrees(options, options.replica(rank))});
+                          "2 (dp-1)/dp of P_t" + describe_subtrees(options, division.replica)});
   return costs;
-}
-
-std::int64_t micro_batches(const TensorParallelOptions& options, RankOf rank)
-{
-  return options.sequences(options.replica(rank)).count / options.batch(rank.ranks).micro_batch;
 }
 
 std::string suggest_options(const TensorParallelOptions& options, int N, std::int64_t bytes)
@@ -55,7 +51,7 @@ std::string suggest_options(const TensorParallelOptions& options, int N, std::in
   TensorParallelOptions smaller = options;
   const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
   SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const bool divides = t > 1 && options.batch(N).sequence % t == 0;
+  const bool divides = t > 1 && options.batch(1).sequence % t == 0;
   if ((divides && run.fits_with("--sequence-parallel", smaller.split.sequence_parallel, true)) ||
       (divides && run.fits_with("--regather", smaller.split.regather, true)) ||
       run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
@@ -67,7 +63,7 @@ std::string suggest_options(const TensorParallelOptions& options, int N, std::in
 
 void report_plan(Report& report, const TensorParallelOptions& options, int N)
 {
-  report.comment(describe_split(options.config(), options.part({0, N})));
+  report.comment(describe_split(options.config(), divide(options, {0, N}).shape.part));
 }
 
 }  // namespace rankwise

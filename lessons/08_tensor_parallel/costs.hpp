@@ -20,9 +20,6 @@ namespace rankwise {
 ///     sent, dp      replica_traffic(): 2 (dp-1)/dp of P_t gradients in a step
 Costs costs(const TensorParallelOptions& options, RankOf rank);
 
-/// Micro-batches of a rank's replica in a step.
-std::int64_t micro_batches(const TensorParallelOptions& options, RankOf rank);
-
 /// Options with which the run would fit into @p bytes, as a sentence.
 std::string suggest_options(const TensorParallelOptions& options, int N, std::int64_t bytes);
 

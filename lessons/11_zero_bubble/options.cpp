@@ -7,14 +7,13 @@
 
 namespace rankwise {
 
-BatchShape ZeroBubbleOptions::batch(int N) const
+Division divide(const ZeroBubbleOptions& options, RankOf rank)
 {
-  return TrainingOptions::batch(default_micro_batch(pipeline, share(N), N));
-}
-
-ActivationShape ZeroBubbleOptions::activation_shape(RankOf rank) const
-{
-  return plan_of(*this, rank.ranks).shape;
+  const Layout layout{.pp = rank.ranks};
+  Division division = divide_batch(options, layout, 0, pipelined_batch(options, options.pipeline, layout));
+  division.shape.gradients = options.gradients;
+  division.shape.defers_weights = true;  // between B and W a micro-batch keeps the gradients that W needs
+  return division;
 }
 
 void declare(OptionTable& table, ZeroBubbleOptions& options)
@@ -26,10 +25,9 @@ void declare(OptionTable& table, ZeroBubbleOptions& options)
 
 void check_lesson(const ZeroBubbleOptions& options, int N)
 {
-  TrainingOptions chosen = options;
-  chosen.micro_batch = options.batch(N).micro_batch;
-  check_options(chosen, options.layout(N));
-  const std::int64_t sequences = options.share(N), m = sequences / chosen.micro_batch;
+  const Division division = divide(options, {0, N});
+  check_options(options, division);
+  const std::int64_t sequences = options.global_batch, m = division.micro_batches();
   check_pipeline(options.pipeline, options.config(), N, sequences, m);
   if (m < N)
     throw UserError(fmt::format("Zero bubble needs as many micro-batches as ranks, {}; there are {}.", N, m),
@@ -39,12 +37,10 @@ void check_lesson(const ZeroBubbleOptions& options, int N)
 
 PipelinePlan plan_of(const ZeroBubbleOptions& options, int N)
 {
-  const std::int64_t B = options.batch(N).micro_batch;
-  ActivationShape shape = options.TrainingOptions::activation_shape(B);
-  shape.gradients = options.gradients;
-  shape.defers_weights = true;  // between B and W a micro-batch keeps the gradients that W needs
-  return {options.config(), shape, stage_units(options.pipeline, options.config(), N, shape.T),
-          zero_bubble(N, static_cast<int>(options.share(N) / B))};
+  const Division division = divide(options, {0, N});
+  return {options.config(), division.shape,
+          stage_units(options.pipeline, options.config(), N, division.batch.sequence),
+          zero_bubble(N, static_cast<int>(division.micro_batches()))};
 }
 
 }  // namespace rankwise

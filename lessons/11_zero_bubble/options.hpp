@@ -12,17 +12,10 @@ namespace rankwise {
 /// Options of training, and of the stages of N ranks.
 struct ZeroBubbleOptions : LessonOptions {
   PipelineOptions pipeline;  ///< only `--partition`: each rank has one stage, and the schedule is ZB-H1
-
-  /// All N ranks form one pipeline.
-  Layout layout(int N) const { return {.pp = N}; }
-  /// Sequences that pass through it in a step: the whole global batch.
-  std::int64_t share(int) const { return global_batch; }
-  /// G, B and T on N ranks; B without --micro-batch is default_micro_batch().
-  BatchShape batch(int N) const;
-  /// Shape of a micro-batch that passes through all stages.
-  ActivationShape activation_shape(RankOf rank) const;
 };
 
+/// The whole global batch passes through one pipeline of all N ranks, in micro-batches of one shape.
+Division divide(const ZeroBubbleOptions& options, RankOf rank);
 /// Declares them.
 void declare(OptionTable& table, ZeroBubbleOptions& options);
 /// Refuses sizes that do not match each other, more stages than blocks, and fewer micro-batches than ranks.

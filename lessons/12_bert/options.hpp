@@ -21,11 +21,13 @@ struct BertOptions : Zero3Options {
 
   int zero = 3;           ///< `--zero`: 0 DDP (lesson 03), 1 ZeRO-1 (lesson 04), 3 ZeRO-3 (lesson 06)
   Bytes bucket{200'000};  ///< least size of a bucket of gradients, for --zero=0 and 1
-
-  /// N replicas, powers of two in exact arithmetic.
-  Layout layout(int N) const { return {.dp = N}; }
 };
 
+/// N replicas, powers of two in exact arithmetic.
+inline Division divide(const BertOptions& options, RankOf rank)
+{
+  return divide_batch(options, {.dp = rank.ranks}, rank.rank, options.cut_batch(rank.ranks));
+}
 /// Declares the options of lesson 06, --zero and --bucket.
 void declare(OptionTable& table, BertOptions& options);
 /// Refuses a layout that this lesson does not have, and options that a BERT or the chosen layout cannot use.

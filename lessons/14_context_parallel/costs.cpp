@@ -26,11 +26,10 @@ struct Plan {
       : options(o),
         rank(r),
         config(o.config()),
-        shape(o.activation_shape(r)),
+        division(divide(o, r)),
         runs(o.runs(r.ranks)),
         arithmetic(o.arithmetic),
         gradients(gradient_layout(ParameterTable(config), o.gradients)),
-        micro_batches(o.share(r.ranks) / shape.B),
         place(coordinates_of(o.axes(r.ranks), r.rank))
   {
   }
@@ -41,16 +40,15 @@ struct Plan {
   }
   bool ring() const { return options.attention == AttentionBy::ring; }
   bool tree() const { return arithmetic.continues_tree(); }
-  RingSizes sizes() const { return {config, shape, runs, arithmetic, options.algorithm()}; }
+  RingSizes sizes() const { return {config, division.shape, runs, arithmetic, options.algorithm()}; }
 
   const ContextParallelOptions& options;
   RankOf rank;
   ModelConfig config;
-  ActivationShape shape;  // of one of the two runs of a rank
+  Division division;
   TokenRuns runs;
   Arithmetic arithmetic;
   GradientLayout gradients;
-  std::int64_t micro_batches;
   std::vector<int> place;  // dp, cp
 };
 
@@ -69,7 +67,7 @@ std::vector<CollectiveShape> sums(const Plan& plan)
 std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
 {
   const auto heads = [&](std::int64_t sections) {
-    return HeadExchange::exchange(plan.config, plan.shape, plan.options.algorithm(), sections);
+    return HeadExchange::exchange(plan.config, plan.division.shape, plan.options.algorithm(), sections);
   };
   if (!plan.ring()) return {heads(3), heads(1)};
   return backward ? plan.sizes().exchanges() : std::vector<CollectiveShape>{};
@@ -90,11 +88,11 @@ Traffic along_context(const Plan& plan)
   if (plan.ring()) pass = plan.sizes().passes(false), back = plan.sizes().passes(true);
   pass += all(exchanges(plan, false));
   back += all(exchanges(plan, true));
-  Traffic sent = times(pass, plan.config.layers * (plan.shape.recompute ? 2 : 1));
+  Traffic sent = times(pass, plan.config.layers * (plan.division.shape.recompute ? 2 : 1));
   sent += times(back, plan.config.layers);
   // In the order of the tree the gradients of a sequence too: those of each run, or of both.
   if (plan.tree()) sent += times(all(sums(plan)), plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1);
-  return times(sent, plan.micro_batches);
+  return times(sent, plan.division.micro_batches());
 }
 
 std::int64_t communication_bytes(const Plan& plan)
@@ -109,13 +107,13 @@ std::int64_t communication_bytes(const Plan& plan)
       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
   if (plan.tree()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
   if (plan.ring()) return bytes + plan.sizes().message_bytes();
-  return bytes + 2 * bytes_of(plan.shape.type) * exchanges(plan, false).front().count;
+  return bytes + 2 * bytes_of(plan.division.shape.type) * exchanges(plan, false).front().count;
 }
 
 std::int64_t attention_workspace(const Plan& plan)
 {
   if (plan.ring()) return plan.sizes().workspace_bytes();
-  return HeadExchange::workspace_bytes(plan.config, plan.shape, plan.runs);
+  return HeadExchange::workspace_bytes(plan.config, plan.division.shape, plan.runs);
 }
 
 }  // namespace
@@ -126,13 +124,14 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   const ParameterTable table(plan.config);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.micro_batches);
+  bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.division.micro_batches());
   bytes[further_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
-  bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.shape);
-  if (!plan.ring()) bytes[Category::activations] += HeadExchange::kept_bytes(plan.config, plan.shape, plan.runs);
-  bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.shape) +
+  bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.division.shape);
+  if (!plan.ring())
+    bytes[Category::activations] += HeadExchange::kept_bytes(plan.config, plan.division.shape, plan.runs);
+  bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.division.shape) +
                                attention_workspace(plan) + kernel_bytes(options.device);
   bytes[Category::communication] = communication_bytes(plan);
   costs.most = costs.kept;
@@ -167,7 +166,8 @@ double pairs_of(const ContextParallelOptions& options, RankOf rank)
 std::int64_t charged_flops(const ContextParallelOptions& options, RankOf rank)
 {
   const ModelConfig config = options.config();
-  const ActivationShape shape = options.activation_shape(rank);
+  const Division division = divide(options, rank);
+  const ActivationShape& shape = division.shape;
   const std::int64_t passes = shape.recompute ? 4 : 3;
   // Both runs of a rank, without pairs of tokens; then these.
   std::int64_t flops = 0;
@@ -177,7 +177,7 @@ std::int64_t charged_flops(const ContextParallelOptions& options, RankOf rank)
   }
   const auto pairs = std::llround(pairs_of(options, rank) * static_cast<double>(config.channels));
   flops += config.layers * passes * attention_flops(shape.B * pairs, 1);
-  return options.share(rank.ranks) / shape.B * flops;
+  return division.micro_batches() * flops;
 }
 
 std::string suggest_options(const ContextParallelOptions& options, int N, std::int64_t bytes)

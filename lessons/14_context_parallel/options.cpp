@@ -5,17 +5,16 @@
 
 namespace rankwise {
 
-BatchShape ContextParallelOptions::batch(int N) const
+Division divide(const ContextParallelOptions& options, RankOf rank)
 {
-  return TrainingOptions::batch(Arithmetic(arithmetic).continues_tree() ? 1 : share(N));
-}
-
-ActivationShape ContextParallelOptions::activation_shape(RankOf rank) const
-{
-  ActivationShape shape = TrainingOptions::activation_shape(share(rank.ranks));
-  shape.B = batch(rank.ranks).micro_batch;
-  shape.T = runs(rank.ranks).length();
-  return shape;
+  const int c = options.context_ranks(rank.ranks);
+  const TokenRuns runs = options.runs(rank.ranks);
+  const Layout layout{.dp = rank.ranks / c, .token_runs = runs.count()};
+  const bool tree = Arithmetic(options.arithmetic).continues_tree();
+  Division division =
+      divide_batch(options, layout, rank.rank / c, options.batch(tree ? 1 : options.global_batch / layout.dp));
+  division.shape.T = runs.length();
+  return division;
 }
 
 void declare(OptionTable& table, ContextParallelOptions& options)

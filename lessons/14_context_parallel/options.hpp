@@ -26,20 +26,15 @@ struct ContextParallelOptions : LessonOptions {
   /// c of N ranks.
   int context_ranks(int N) const { return cp > 0 ? cp : N; }
   /// The runs of tokens of a sequence on N ranks.
-  TokenRuns runs(int N) const { return {order, TrainingOptions::batch(1).sequence, context_ranks(N)}; }
+  TokenRuns runs(int N) const { return {order, batch(1).sequence, context_ranks(N)}; }
   /// Axes of N ranks, the outermost first.
   std::vector<Axis> axes(int N) const { return {{"dp", N / context_ranks(N)}, {"cp", context_ranks(N)}}; }
-  /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const { return {.dp = N / context_ranks(N), .token_runs = runs(N).count()}; }
-  /// Sequences of the global batch that the c ranks of a group compute together.
-  std::int64_t share(int N) const { return global_batch / (N / context_ranks(N)); }
-  /// G, B and T. Without --micro-batch a group computes all of its sequences in one micro-batch; where sums continue a
-  /// tree, one sequence, because they run over the tokens of a sequence first.
-  BatchShape batch(int N) const;
-  /// Shape of one of the two runs of tokens of a micro-batch.
-  ActivationShape activation_shape(RankOf rank) const;
 };
 
+/// The c ranks of a group compute the same sequences. Without --micro-batch they compute all of them in one micro-batch;
+/// where sums continue a tree, one sequence, because they run over the tokens of a sequence first.
+/// @return  with the shape of one of the two runs of tokens of a micro-batch.
+Division divide(const ContextParallelOptions& options, RankOf rank);
 /// Declares the options of all lessons and those of context parallelism.
 void declare(OptionTable& table, ContextParallelOptions& options);
 /// Refuses sequences, heads, or micro-batches that c ranks cannot divide.

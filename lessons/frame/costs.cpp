@@ -13,13 +13,14 @@
 
 namespace rankwise {
 
-CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, Range sequences)
+CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& division)
 {
+  const ActivationShape& shape = division.shape;
   const ModelConfig config = options.config();
   const ParameterTable table(config, shape.part);
   CategoryBytes bytes = Arithmetic(options.arithmetic)
                             .gradient_bytes(gradient_layout(table, options.gradients),
-                                            {sequences.first / shape.B, sequences.count / shape.B});
+                                            {division.sequences.first / shape.B, division.micro_batches()});
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);

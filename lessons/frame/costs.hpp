@@ -33,9 +33,7 @@ struct Costs {
 
 /// Device memory of a rank without sharding and without message buffers: model state of all layers, and
 /// activations.
-/// @param shape      shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
-/// @param sequences  sequences of the global batch that the rank computes in a step.
-CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, Range sequences);
+CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& division);
 
 /// Bytes of a rank's message buffers: scratch for collectives of all ranks, @p calls and the sum of losses, and
 /// copies of values on the host.
@@ -53,18 +51,13 @@ std::string describe_subtrees(const LessonOptions& options, RankOf replica);
 /// @param shape  shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
 std::int64_t charged_flops(const ModelConfig& config, const ActivationShape& shape, std::int64_t micro_batches);
 
-/// Micro-batches of a rank in a step. Lessons in which ranks divide the global batch otherwise overload it.
-inline std::int64_t micro_batches(const LessonOptions& options, RankOf rank)
-{
-  return options.sequences(rank).count / options.batch(rank.ranks).micro_batch;
-}
-
 /// charged_flops() for lessons in which each rank computes every layer, or its shard of every layer. Lessons with
 /// pipeline stages overload it.
 template <class Options>
 std::int64_t charged_flops(const Options& options, RankOf rank)
 {
-  return charged_flops(options.config(), options.activation_shape(rank), micro_batches(options, rank));
+  const Division division = divide(options, rank);
+  return charged_flops(options.config(), division.shape, division.micro_batches());
 }
 
 }  // namespace rankwise

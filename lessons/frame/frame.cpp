@@ -25,17 +25,15 @@ int ranks_of(const LessonOptions& options, const Session& session)
   return options.ranks != 0 ? options.ranks : session.ranks();
 }
 
-void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch)
+void check_sizes(const LessonOptions& options, int N, const Division& division)
 {
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
   if (!options.peak.empty() && options.peak != "measured") parse_flops(options.peak, "peak");
-  check_share(options, layout);
+  check_share(options, division.layout);
   check_recording(options);
-  TrainingOptions chosen = options;
-  chosen.micro_batch = batch.micro_batch;
-  check_options(chosen, layout);
+  check_options(options, division);
   const Arithmetic arithmetic(options.arithmetic);
   check_options(options.messages, default_algorithm(arithmetic), options.topology(N));
   check_order(options.algorithm(), arithmetic);

@@ -21,9 +21,8 @@ int ranks_of(const LessonOptions& options, const Session& session);
 
 /// Refuses sizes that contradict each other or do not suit N ranks, and communication options that N ranks cannot
 /// use.
-/// @param batch  with the actual micro-batch, in place of the default 0.
 /// @throws UserError  for the first problem.
-void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch);
+void check_sizes(const LessonOptions& options, int N, const Division& division);
 
 /// Refuses --html and --watch where there is nothing to show, or no terminal to draw in.
 /// @throws UserError  if so; for a missing terminal on rank 0 only.

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
+#include "common/base/partition.hpp"
 #include "common/program/rank_failure.hpp"
 #include "gpt2/record/record.hpp"
 
@@ -28,6 +29,28 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic)
 const Topology& LessonOptions::topology(int N) const
 {
   return topology_of_ranks(N, std::max(messages.ranks_per_node, 0), device);
+}
+
+Division divide_batch(const LessonOptions& options, const Layout& layout, int replica, const BatchShape& batch)
+{
+  const std::int64_t B = batch.micro_batch;
+  return {.layout = layout,
+          .replica = {replica, static_cast<int>(layout.dp)},
+          .sequences = Partition(options.global_batch, layout.dp).shard(replica),
+          .batch = batch,
+          .shape = options.activation_shape(B).with_sequences(B)};
+}
+
+Division divide(const LessonOptions& options, RankOf rank)
+{
+  return divide_batch(options, {.dp = rank.ranks, .uneven = true}, rank.rank, options.cut_batch(rank.ranks));
+}
+
+void check_options(const LessonOptions& options, const Division& division)
+{
+  TrainingOptions chosen = options;
+  chosen.micro_batch = division.batch.micro_batch;
+  check_options(chosen, division.layout);
 }
 
 void declare_output(OptionTable& table, LessonOptions& options)

@@ -11,7 +11,7 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// The options that all lessons share, and the sizes that follow from them for rank r of N.
+/// The options that all lessons share, and what follows from them for rank r of N: its part of a step.
 
 namespace rankwise {
 
@@ -21,8 +21,7 @@ Algorithm default_algorithm(const Arithmetic& arithmetic);
 /// @throws UserError  in exact arithmetic, for all algorithms but halving and shared.
 void check_order(Algorithm algorithm, const Arithmetic& arithmetic);
 
-/// Options of training and of messages. A lesson derives its own options from these. If it divides the work in
-/// another way than data parallelism does, it redefines the functions.
+/// Options of training and of messages. A lesson derives its own options from these.
 struct LessonOptions : TrainingOptions {
   CommunicationOptions messages;         ///< algorithms, transport and checks of messages
   std::int64_t check_every = 10;         ///< steps between comparisons of replicated parameters; 0: only at the end
@@ -38,19 +37,6 @@ struct LessonOptions : TrainingOptions {
 
   /// True if the run records its results.
   bool records() const { return !record.empty() || check_against_reference; }
-  /// Degrees of parallelism of N ranks: N replicas, for any N.
-  Layout layout(int N) const { return {.dp = N, .uneven = true}; }
-  /// G, B and T on N ranks. Without --micro-batch a rank computes its G / N sequences in one micro-batch.
-  BatchShape batch(int N) const { return cut_batch(N); }
-  /// Shape of a micro-batch on one of N ranks.
-  ActivationShape activation_shape(RankOf rank) const
-  {
-    return TrainingOptions::activation_shape(share(rank.ranks)).with_sequences(batch(rank.ranks).micro_batch);
-  }
-  /// The fewest sequences of the global batch that one of N replicas computes.
-  std::int64_t share(int N) const { return global_batch / N; }
-  /// The sequences of one of N replicas: of all the same number, or in exact arithmetic one more of the first ones.
-  Range sequences(RankOf replica) const { return Partition(global_batch, replica.ranks).shard(replica.rank); }
   /// Terms of a PartialSum of all replicas: in exact arithmetic the sequences of the global batch, in the order of a tree.
   std::int64_t leaves() const { return Arithmetic(arithmetic).continues_tree() ? global_batch : 0; }
   /// Algorithm of all collectives: --collectives, or the default for --arithmetic.
@@ -58,6 +44,31 @@ struct LessonOptions : TrainingOptions {
   /// Nodes of N ranks: those of the job; for another N a single node, divided by --ranks-per-node.
   const Topology& topology(int N) const;
 };
+
+/// A rank's part of a step: what rank r of N computes.
+struct Division {
+  Layout layout;          ///< degrees of parallelism
+  RankOf replica;         ///< of the replicas that divide the global batch, the one that this rank belongs to
+  Range sequences;        ///< its sequences of the global batch; where they are not adjacent, as many of them
+  BatchShape batch;       ///< G, B and T
+  ActivationShape shape;  ///< of a micro-batch on this rank, with its shard of every layer
+
+  /// Micro-batches of the replica in a step, once check_options() has accepted B.
+  std::int64_t micro_batches() const { return sequences.count / batch.micro_batch; }
+};
+
+/// Divides the global batch among the layout's replicas: each has the same number of sequences, or in exact arithmetic
+/// the first ones one more. No other axis divides anything yet.
+/// @param replica  the rank's.
+Division divide_batch(const LessonOptions& options, const Layout& layout, int replica, const BatchShape& batch);
+/// The default, data parallelism: N replicas, for any N. Without --micro-batch a rank computes its sequences in one
+/// micro-batch. A lesson whose ranks divide a step otherwise declares an overload for its options.
+/// @param options  as check_lesson() has accepted them for N ranks.
+Division divide(const LessonOptions& options, RankOf rank);
+
+/// check_options() of training, with B of the division and its degrees of parallelism.
+/// @throws UserError  for the first violation.
+void check_options(const LessonOptions& options, const Division& division);
 
 /// Declares the options of training and of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);

@@ -38,12 +38,12 @@ Tokens rehearsed_tokens(const LessonOptions& options, const BatchShape& batch)
 
 }  // namespace
 
-Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const ActivationShape& a)
+Run::Run(const LessonOptions& o, const Session& s, const Division& division)
     : options(o),
       session(s),
       config(o.config()),
-      batch(b),
-      shape(a),
+      batch(division.batch),
+      shape(division.shape),
       ledger(o.memory_limit.value),
       device(Rehearsal::current() ? make_rehearsed_device(o.device) : make_device(o.device)),
       stream(device->make_stream()),
@@ -51,7 +51,7 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
       arithmetic(o.arithmetic, o.tf32),
       messages(o.messages, memory, *stream, time),
       kernels(make_kernels(memory, *stream)),
-      tokens(Rehearsal::current() ? rehearsed_tokens(o, b) : o.open_data()),
+      tokens(Rehearsal::current() ? rehearsed_tokens(o, batch) : o.open_data()),
       loader(tokens.train, o.loader_options()),
       validation(tokens.validation, o.loader_options()),
       epoch(o.sequences_of_epoch(tokens)),
@@ -59,8 +59,8 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
 {
   if (!o.records() || Rehearsal::current()) return;
   record = new_record(o, s.ranks());
-  recorder = std::make_unique<Recorder>(*stream, config, record.global_batch, b.sequence, record.exact, s.rank(),
-                                        o.record_values);
+  recorder = std::make_unique<Recorder>(*stream, config, record.global_batch, batch.sequence, record.exact,
+                                        s.rank(), o.record_values);
   kernels->record_in(*recorder);
 }
 

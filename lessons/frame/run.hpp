@@ -27,8 +27,8 @@ namespace rankwise {
 /// One rank's device, ledgers, messages and data.
 struct Run {
   /// All ranks make and destroy it together.
-  /// @param batch, shape  as the lesson's options define them for this rank.
-  Run(const LessonOptions& options, const Session& session, const BatchShape& batch, const ActivationShape& shape);
+  /// @param division  this rank's part of a step.
+  Run(const LessonOptions& options, const Session& session, const Division& division);
 
   const LessonOptions& options;  ///< as they were checked
   const Session& session;        ///< rank r of N

@@ -43,6 +43,7 @@ namespace rankwise {
 ///
 ///     declare(table, options)              declares them for the command line
 ///     check_lesson(options, N)             throws UserError if N ranks cannot run with these options
+///     divide(options, rank)                what rank r of N computes in a step; the default is data parallelism
 ///     costs(options, rank)                 memory and traffic of rank r of N
 ///     suggest_options(options, N, bytes)   options with which the run would fit into `bytes` of device memory
 ///
@@ -69,6 +70,7 @@ concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& ask
   { L::title } -> std::convertible_to<std::string>;           // title, as "Sharded parameters (ZeRO-3, FSDP)"
   declare(table, asked);
   check_lesson(options, rank.ranks);
+  { divide(options, rank) } -> std::same_as<Division>;
   { costs(options, rank) } -> std::same_as<Costs>;
   { suggest_options(options, rank.ranks, number) } -> std::same_as<std::string>;
   { lesson.train_step(number) } -> std::same_as<StepReport>;  // one optimizer step over the global batch
@@ -98,7 +100,7 @@ template <Lesson L>
 void check_ranks(const typename L::Options& options, int N)
 {
   check_lesson(options, N);
-  check_sizes(options, N, options.layout(N), options.batch(N));
+  check_sizes(options, N, divide(options, RankOf{0, N}));
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   const CategoryBytes most = largest_on_device(costs_of_rank, N);
   const auto suggest = [&](std::int64_t bytes) { return suggest_options(options, N, bytes); };
@@ -138,7 +140,7 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
   for (int r = 0; r < N; ++r) {
     const Session session(RankOf{r, N});
     const Rehearsal part(session, scripts[static_cast<std::size_t>(r)]);
-    Run run(played, session, played.batch(N), played.activation_shape(session));
+    Run run(played, session, divide(played, RankOf{r, N}));
     L lesson(run, played);
     lesson.after_load();
     // Two steps: the first begins while some ranks still wait for parameters, the second as every later one does.
@@ -158,7 +160,7 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
 {
   const int N = ranks_of(options, session);
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
-  begin_report(report, options.layout(N), table, options, {});
+  begin_report(report, divide(options, RankOf{0, N}).layout, table, options, {});
   report_plan(report, largest_on_device(costs_of_rank, N), options);
   report_planned_traffic(report, costs_of_rank({0, N}));
   if (!options.messages.link.empty()) {
@@ -267,11 +269,12 @@ int train_on_ranks(Report& report, const OptionTable& table, const typename L::O
                    const Session& session, Survivors& survivors)
 {
   // What every lesson gets (device, ledgers, groups of ranks, text), and what this one keeps of the model.
-  Run run(options, session, options.batch(session.ranks()), options.activation_shape(session));
+  const Division division = divide(options, RankOf(session));
+  Run run(options, session, division);
   L lesson(run, options);
   const ModelOnRanks model = model_on_ranks(lesson);
   Progress progress(run, report, survivors.reached);
-  if (!survivors.has_state()) progress.begin(table, options.layout(session.ranks()), lesson.describe());
+  if (!survivors.has_state()) progress.begin(table, division.layout, lesson.describe());
 
   // Parameters and moments: from the seed, from a file, or from what was kept as a rank died.
   set_state(lesson, model, run, progress, survivors);

@@ -68,12 +68,12 @@ Topology along(const ExpertParallelOptions& options, RankOf rank, const std::str
   return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
 }
 
-std::int64_t message_bytes(const ExpertParallelOptions& options, const ParameterTable& table, RankOf rank)
+std::int64_t message_bytes(const ExpertParallelOptions& options, const ParameterTable& table,
+                           const ActivationShape& shape, RankOf rank)
 {
   const std::vector<Axis> axes = options.axes(rank.ranks);
   const std::vector<int> at = coordinates_of(axes, rank.rank);
   const auto sums = sums_of(options, table);
-  const ActivationShape shape = options.activation_shape(rank);
   const std::vector<std::int64_t> none(static_cast<std::size_t>(axes[1].size), 0);
   std::vector<CollectiveShape> exchanges;
   std::int64_t of_norm = 0;  // the norm's squares, which are in host memory
@@ -93,8 +93,9 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
 {
   const ModelConfig config = options.config();
   const ParameterTable table = table_of(options, rank);
-  const ActivationShape shape = options.activation_shape(rank);
-  const std::int64_t M = options.share(rank.ranks) / shape.B;
+  const Division division = divide(options, rank);
+  const ActivationShape& shape = division.shape;
+  const std::int64_t M = division.micro_batches();
   const Arithmetic arithmetic(options.arithmetic);
 
   Costs costs;
@@ -105,7 +106,7 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = message_bytes(options, table, rank);
+  bytes[Category::communication] = message_bytes(options, table, shape, rank);
   costs.most = costs.kept;
 
   const auto sums = sums_of(options, table);
@@ -123,9 +124,10 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
 RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
 {
   const ModelConfig config = options.config();
-  const ActivationShape shape = options.activation_shape({0, N});
+  const Division division = divide(options, {0, N});
+  const ActivationShape& shape = division.shape;
   const std::int64_t e = shape.expert_ranks, R = shape.rows(), C = config.channels;
-  const std::int64_t exchanges = options.share(N) / shape.B * config.expert_blocks();
+  const std::int64_t exchanges = division.micro_batches() * config.expert_blocks();
   const std::int64_t to_each =
       config.experts.count / e *
       std::min(config.experts.per_token * R / config.experts.count, shape.B * config.experts.capacity(shape.T));

@@ -25,11 +25,12 @@ Range ExpertParallelOptions::experts_of(RankOf rank) const
   return {rank.rank % e * here, here};
 }
 
-ActivationShape ExpertParallelOptions::activation_shape(RankOf rank) const
+Division divide(const ExpertParallelOptions& options, RankOf rank)
 {
-  ActivationShape shape = LessonOptions::activation_shape(rank);
-  shape.expert_ranks = expert_ranks(rank.ranks);
-  return shape;
+  const int N = rank.ranks;
+  Division division = divide_batch(options, {.dp = N}, rank.rank, options.cut_batch(N));
+  division.shape.expert_ranks = options.expert_ranks(N);
+  return division;
 }
 
 void declare(OptionTable& table, ExpertConfig& experts)

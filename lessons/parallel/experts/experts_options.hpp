@@ -18,16 +18,14 @@ struct ExpertParallelOptions : LessonOptions {
   ExpertParallelOptions() { experts.count = 4; }
   /// e of N ranks.
   int expert_ranks(int N) const;
-  /// N replicas, powers of two in exact arithmetic: the rows of an expert come from several ranks.
-  Layout layout(int N) const { return {.dp = N}; }
   /// The N ranks as N / e replicas of e neighbours each, which share the experts.
   std::vector<Axis> axes(int N) const;
   /// Experts of each block that a rank stores.
   Range experts_of(RankOf rank) const;
-  /// Shape of a micro-batch on one of N ranks.
-  ActivationShape activation_shape(RankOf rank) const;
 };
 
+/// N replicas, powers of two in exact arithmetic: the rows of an expert come from several ranks.
+Division divide(const ExpertParallelOptions& options, RankOf rank);
 /// Declares the experts of a model.
 void declare(OptionTable& table, ExpertConfig& experts);
 /// Declares the options of all lessons and those of experts.

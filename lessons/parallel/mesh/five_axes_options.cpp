@@ -8,7 +8,6 @@
 #include "common/base/error.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/parallel/experts/experts_options.hpp"
-#include "lessons/parallel/mesh/five_axes_plan.hpp"
 
 namespace rankwise {
 
@@ -35,15 +34,22 @@ FiveDegrees FiveAxesOptions::degrees(int N) const
   return degrees;
 }
 
-BatchShape FiveAxesOptions::batch(int N) const
+Division divide(const FiveAxesOptions& options, RankOf rank)
 {
-  if (Arithmetic(arithmetic).continues_tree()) return TrainingOptions::batch(1);
-  return TrainingOptions::batch(default_micro_batch(pipeline, share(N), static_cast<int>(layout(N).pp)));
-}
-
-ActivationShape FiveAxesOptions::activation_shape(RankOf rank) const
-{
-  return plan_of(*this, rank).mesh.pipeline.shape;
+  const FiveDegrees degrees = options.degrees(rank.ranks);
+  const Layout& layout = degrees.layout;
+  const auto dp = static_cast<int>(layout.dp), tp = static_cast<int>(layout.tp);
+  const TokenRuns runs = options.runs(rank.ranks);
+  const bool tree = Arithmetic(options.arithmetic).continues_tree();
+  Division division = divide_batch(options, layout, rank.rank / (degrees.cp * tp) % dp,
+                                   tree ? options.batch(1) : pipelined_batch(options, options.pipeline, layout));
+  ActivationShape& shape = division.shape;
+  shape = divided(shape, options.mesh.split(rank.ranks / degrees.cp), {rank.rank % tp, tp});
+  shape.gradients = options.gradients;
+  shape.T = runs.length();
+  shape.token_runs = runs.count();
+  shape.expert_ranks = degrees.ep;
+  return division;
 }
 
 void declare(OptionTable& table, FiveAxesOptions& options)
@@ -160,17 +166,15 @@ void check_lesson(const FiveAxesOptions& options, int N)
   const FiveDegrees degrees = options.degrees(N);
   check_mesh_options(options.mesh, N / degrees.cp);
   const auto [dp, tp, pp, token_runs, uneven] = degrees.layout;
-  const BatchShape batch = options.batch(N);
-  check_split(options.mesh.split(N / degrees.cp), options.config(), batch.sequence, static_cast<int>(tp));
+  const Division division = divide(options, {0, N});
+  check_split(options.mesh.split(N / degrees.cp), options.config(), division.batch.sequence, static_cast<int>(tp));
   check_runs(options, degrees, options.runs(N));
   check_expert_ranks(options, degrees);
   check_share(options.global_batch, static_cast<int>(dp));
   check_algorithm(options.algorithm(), options.topology(N), degrees.axes());
-  TrainingOptions chosen = options;
-  chosen.micro_batch = batch.micro_batch;
-  check_options(chosen, degrees.layout);
-  check_pipeline(options.pipeline, options.config(), static_cast<int>(pp), options.share(N),
-                 options.share(N) / chosen.micro_batch);
+  check_options(options, division);
+  check_pipeline(options.pipeline, options.config(), static_cast<int>(pp), division.sequences.count,
+                 division.micro_batches());
 }
 
 }  // namespace rankwise

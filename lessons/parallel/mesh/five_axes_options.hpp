@@ -33,19 +33,14 @@ struct FiveAxesOptions : LessonOptions {
   FiveAxesOptions() { experts.count = 4; }
   /// The degrees of N ranks, with defaults in the place of 0.
   FiveDegrees degrees(int N) const;
-  /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const { return degrees(N).layout; }
   /// The runs of tokens of a sequence.
-  TokenRuns runs(int N) const { return {order, TrainingOptions::batch(1).sequence, degrees(N).cp}; }
-  /// Sequences of the global batch for one of the dp replicas.
-  std::int64_t share(int N) const { return global_batch / layout(N).dp; }
-  /// G, B and T on N ranks. Without --micro-batch, B is default_micro_batch() of a replica, or one sequence where sums
-  /// continue a tree, because they run over the tokens of a sequence first.
-  BatchShape batch(int N) const;
-  /// Shape of one of the two runs of tokens of a micro-batch, with the rank's shard of every layer.
-  ActivationShape activation_shape(RankOf rank) const;
+  TokenRuns runs(int N) const { return {order, batch(1).sequence, degrees(N).cp}; }
 };
 
+/// The replicas are those of the dp axis. Without --micro-batch, B is default_micro_batch(), or one sequence where sums
+/// continue a tree, because they run over the tokens of a sequence first.
+/// @return  with the shape of one of the two runs of tokens of a micro-batch.
+Division divide(const FiveAxesOptions& options, RankOf rank);
 /// Declares them.
 void declare(OptionTable& table, FiveAxesOptions& options);
 /// Refuses a mesh that cannot divide this model and batch.

@@ -148,15 +148,10 @@ FiveAxesPlan plan_of(const FiveAxesOptions& options, RankOf rank)
   const int p = static_cast<int>(layout.pp);
 
   // A micro-batch is two runs of tokens, and each passes through the layers as a micro-batch of its own would.
-  const std::int64_t B = options.batch(N).micro_batch;
-  ActivationShape shape =
-      divided(options.TrainingOptions::activation_shape(B, tp), options.mesh.split(N / degrees.cp), tp);
-  shape.gradients = options.gradients;
-  shape.T = runs.length();
-  shape.token_runs = runs.count();
-  shape.expert_ranks = degrees.ep;
+  const Division division = divide(options, rank);
+  const ActivationShape& shape = division.shape;
   const std::vector<Range> units = stage_units(options.pipeline, config, p, runs.T);
-  PipelinePlan pipeline(config, shape, units, make_schedule(options.pipeline, p, options.share(N) / B));
+  PipelinePlan pipeline(config, shape, units, make_schedule(options.pipeline, p, division.micro_batches()));
   // Each rank stores its experts only. A stage's arithmetic is that of both runs.
   const std::int64_t experts_here = config.experts.count / degrees.ep;
   const Range experts{ep.index * experts_here, experts_here};

@@ -13,20 +13,10 @@ namespace rankwise {
 struct MeshParallelOptions : LessonOptions {
   MeshOptions mesh;          ///< degrees, ZeRO-1, sequence parallelism
   PipelineOptions pipeline;  ///< schedule and stages
-
-  /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const
-  {
-    Layout layout = mesh.layout(N);
-    layout.uneven = true;
-    return layout;
-  }
-  /// G, B and T on N ranks; without --micro-batch, B is default_micro_batch() of a replica.
-  BatchShape batch(int N) const;
-  /// Shape of a micro-batch on one of N ranks, with its shard of every layer.
-  ActivationShape activation_shape(RankOf rank) const;
 };
 
+/// Replicas, each of which is a pipeline of divided layers.
+Division divide(const MeshParallelOptions& options, RankOf rank);
 /// Declares them.
 void declare(OptionTable& table, MeshParallelOptions& options);
 /// Refuses a mesh that cannot divide this model and batch.

@@ -229,19 +229,15 @@ void MeshPlan::reserve_scratch(Group& parts) const
 MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
 {
   const auto [r, N] = rank;
-  const Layout layout = options.layout(N);
-  const MeshCoordinates place = place_of(layout, r);
-  const Part part{place.tp, static_cast<int>(layout.tp)};
+  const Division division = divide(options, rank);
+  const Layout& layout = division.layout;
+  const auto [replica, dp] = division.replica;
   const int p = static_cast<int>(layout.pp);
-  const std::int64_t B = options.batch(N).micro_batch;
-  const Range sequences = options.sequences({place.dp, static_cast<int>(layout.dp)});
-  ActivationShape shape =
-      divided(options.TrainingOptions::activation_shape(B, part).with_sequences(B), options.mesh.split(N), part);
-  shape.gradients = options.gradients;
   return {layout,
-          place,
-          {options.config(), shape, stage_units(options.pipeline, options.config(), p, shape.T),
-           make_schedule(options.pipeline, p, sequences.count / B)},
+          place_of(layout, r),
+          {options.config(), division.shape,
+           stage_units(options.pipeline, options.config(), p, division.batch.sequence),
+           make_schedule(options.pipeline, p, division.micro_batches())},
           options.mesh.zero == 1,
           options.gradients,
           Arithmetic(options.arithmetic).separates_tied(),
@@ -249,10 +245,10 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
           options.topology(N),
           r,
           axes_of(layout),
-          {{"dp", {place.dp, static_cast<int>(layout.dp)}}},
+          {{"dp", {replica, dp}}},
           1,
           options.leaves(),
-          sequences.first / B};
+          division.sequences.first / division.batch.micro_batch};
 }
 
 }  // namespace rankwise

@@ -65,8 +65,9 @@ std::vector<CollectiveShape> replica_calls(const OffloadPlan& plan)
 /// The sizes that decide what a rank sends to the other tensor-parallel ranks.
 SplitPlan split_plan(const MeshZeroOptions& options, const StepPlan& plan, RankOf rank)
 {
-  const ActivationShape shape = options.activation_shape(rank);
-  SplitPlan split{options.config(), shape, options.share(rank.ranks) / shape.B, sums_of(plan), plan.tied_separate,
+  const Division division = divide(options, rank);
+  const ActivationShape& shape = division.shape;
+  SplitPlan split{options.config(), shape, division.micro_batches(), sums_of(plan), plan.tied_separate,
                   plan.algorithm,   {}};
   for (const Bucket& unit : plan.buckets)
     if (const std::int64_t n = RowGradients::elements(plan.table, shape, unit.elements); n > 0)
@@ -125,7 +126,7 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   };
   const std::int64_t messages = message_bytes(options, plan, split, rank);
-  Costs costs = sharded_memory(options, split.shape, plan.step, plan.gathers, place.shard, messages);
+  Costs costs = sharded_memory(options, divide(options, rank), plan.step, plan.gathers, place.shard, messages);
   move_to_tiers(costs, plan);
 
   costs.sent = {
@@ -151,8 +152,8 @@ std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t 
   MeshZeroOptions o = options;
   const auto costs_of_rank = [&](RankOf rank) { return costs(o, rank); };
   SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const std::int64_t t = options.layout(N).tp;
-  const bool divides = t > 1 && options.batch(N).sequence % t == 0;
+  const std::int64_t t = options.degrees(N).tp;
+  const bool divides = t > 1 && options.batch(1).sequence % t == 0;
   if (run.fits_with("--zero=3", o.zero, 3) || run.fits_with("--shard-ranks=0", o.shard_ranks, 0) ||
       (divides && run.fits_with("--sequence-parallel", o.sequence_parallel, true)) ||
       run.fits_with("--recompute=block", o.recompute_blocks, true) ||

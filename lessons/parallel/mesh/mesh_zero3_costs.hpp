@@ -53,10 +53,4 @@ std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t 
 /// when they are gathered.
 void report_plan(Report& report, const MeshZeroOptions& options, int N);
 
-/// Micro-batches of a rank in a step: of its share of the global batch.
-inline std::int64_t micro_batches(const MeshZeroOptions& options, RankOf rank)
-{
-  return options.share(rank.ranks) / options.activation_shape(rank).B;
-}
-
 }  // namespace rankwise

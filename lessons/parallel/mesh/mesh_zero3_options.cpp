@@ -11,7 +11,7 @@
 
 namespace rankwise {
 
-Layout MeshZeroOptions::layout(int N) const
+Layout MeshZeroOptions::degrees(int N) const
 {
   const int two = N % 2 == 0 ? 2 : 1;
   const int t = tp > 0 ? tp : dp > 0 ? std::max(1, N / dp) : two;
@@ -20,16 +20,16 @@ Layout MeshZeroOptions::layout(int N) const
 
 std::vector<Axis> MeshZeroOptions::axes(int N, Stream* beside) const
 {
-  const auto d = static_cast<int>(layout(N).dp), t = static_cast<int>(layout(N).tp);
+  const auto d = static_cast<int>(degrees(N).dp), t = static_cast<int>(degrees(N).tp);
   const int s = shard_ranks > 0 ? shard_ranks : d;
   return {{"replicas", d / s, beside}, {"shard", s, beside}, {"tp", t}};
 }
 
 SplitOptions MeshZeroOptions::split(int N) const
 {
-  const Layout degrees = layout(N);
-  return {.tp = static_cast<int>(degrees.tp),
-          .dp = static_cast<int>(degrees.dp),
+  const Layout layout = degrees(N);
+  return {.tp = static_cast<int>(layout.tp),
+          .dp = static_cast<int>(layout.dp),
           .sequence_parallel = sequence_parallel,
           .regather = regather};
 }
@@ -39,6 +39,16 @@ GatherOptions MeshZeroOptions::gather_options() const
   GatherOptions options = gathering;
   if (zero == 2) options.reshard = Reshard::never;
   return options;
+}
+
+Division divide(const MeshZeroOptions& options, RankOf rank)
+{
+  const ShardingPlace place = options.place(rank);
+  const RankOf data = place.data();
+  Division division = divide_batch(options, options.degrees(rank.ranks), data.rank,
+                                   options.batch(options.global_batch / data.ranks));
+  division.shape = divided(division.shape, options.split(rank.ranks), place.part());
+  return division;
 }
 
 void declare(OptionTable& table, MeshZeroOptions& options)
@@ -68,7 +78,7 @@ void check_degrees(const MeshZeroOptions& options, int N)
     if (value < 0)
       throw UserError(fmt::format("--{}={} is not a number of ranks.", name, value),
                       "Use the number of ranks along this axis, or 0 for the default.");
-  const auto d = static_cast<int>(options.layout(N).dp), t = static_cast<int>(options.layout(N).tp);
+  const auto d = static_cast<int>(options.degrees(N).dp), t = static_cast<int>(options.degrees(N).tp);
   check_mesh({{"dp", d}, {"tp", t}}, N);
   if (options.shard_ranks == 0 || d % options.shard_ranks == 0) return;
   std::vector<int> possible;
@@ -102,7 +112,7 @@ void check_lesson(const MeshZeroOptions& options, int N)
   check_degrees(options, N);
   check_stage(options);
   check_lesson(static_cast<const ZeroOffloadOptions&>(options), N);
-  check_split(options.split(N), options.config(), options.TrainingOptions::batch(1).sequence, N);
+  check_split(options.split(N), options.config(), options.batch(1).sequence, N);
   check_algorithm(options.algorithm(), options.topology(N), options.axes(N));
 }
 

@@ -23,7 +23,7 @@ struct MeshZeroOptions : ZeroOffloadOptions {
   MeshZeroOptions() { offload.what = Offload::none; }
 
   /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const;
+  Layout degrees(int N) const;
   /// Axes of N ranks, the outermost first: replicas, shard, tp.
   /// @param beside  carries the messages along the data axis, which overlap with the computation.
   std::vector<Axis> axes(int N, Stream* beside = nullptr) const;
@@ -33,17 +33,11 @@ struct MeshZeroOptions : ZeroOffloadOptions {
   SplitOptions split(int N) const;
   /// When units are gathered and freed. With `--zero=2` all of them stay whole.
   GatherOptions gather_options() const;
-  /// Sequences of the global batch for one data rank.
-  std::int64_t share(int N) const { return global_batch / layout(N).dp; }
-  /// G, B and T. Without --micro-batch a data rank computes all of its sequences in one micro-batch.
-  BatchShape batch(int N) const { return TrainingOptions::batch(share(N)); }
-  /// Shape of a micro-batch, with the shard of every layer that a rank computes.
-  ActivationShape activation_shape(RankOf rank) const
-  {
-    return divided(TrainingOptions::activation_shape(share(rank.ranks)), split(rank.ranks), place(rank).part());
-  }
 };
 
+/// The replicas that divide the global batch are the data ranks. Without --micro-batch each computes all of its sequences
+/// in one micro-batch.
+Division divide(const MeshZeroOptions& options, RankOf rank);
 /// Declares them.
 void declare(OptionTable& table, MeshZeroOptions& options);
 /// Refuses a mesh that cannot divide this model and batch, and options that contradict each other.

@@ -37,6 +37,14 @@ std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t sh
   return 1;
 }
 
+BatchShape pipelined_batch(const TrainingOptions& options, const PipelineOptions& pipeline, const Layout& layout)
+{
+  BatchShape batch = layout.uneven ? options.cut_batch(layout.dp) : options.batch(options.global_batch / layout.dp);
+  if (options.micro_batch == 0)
+    batch.micro_batch = default_micro_batch(pipeline, batch.micro_batch, static_cast<int>(layout.pp));
+  return batch;
+}
+
 namespace {
 
 void check_virtual_stages(const PipelineOptions& options, int ranks)

@@ -8,6 +8,7 @@
 #include "common/base/partition.hpp"
 #include "common/program/options.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/training_options.hpp"
 #include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 
 /// @file
@@ -40,6 +41,10 @@ void declare(OptionTable& table, PipelineOptions& options);
 /// @param share  sequences that pass through the pipeline in a step.
 /// @param ranks  p.
 std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t share, int ranks);
+
+/// G, B and T where the sequences of each replica pass through a pipeline: without --micro-batch, B is
+/// default_micro_batch().
+BatchShape pipelined_batch(const TrainingOptions& options, const PipelineOptions& pipeline, const Layout& layout);
 
 /// Refuses a pipeline for which there is no schedule.
 /// @param ranks          p.

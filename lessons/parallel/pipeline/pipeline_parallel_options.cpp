@@ -1,19 +1,13 @@
 #include "lessons/parallel/pipeline/pipeline_parallel_options.hpp"
 
-#include "lessons/parallel/pipeline/pipeline_plan.hpp"
-
 namespace rankwise {
 
-BatchShape PipelineParallelOptions::batch(int N) const
+Division divide(const PipelineParallelOptions& options, RankOf rank)
 {
-  BatchShape shape = cut_batch(1);
-  if (micro_batch == 0) shape.micro_batch = default_micro_batch(pipeline, shape.micro_batch, N);
-  return shape;
-}
-
-ActivationShape PipelineParallelOptions::activation_shape(RankOf rank) const
-{
-  return plan_of(*this, rank.ranks).shape;
+  const Layout layout{.pp = rank.ranks, .uneven = true};
+  Division division = divide_batch(options, layout, 0, pipelined_batch(options, options.pipeline, layout));
+  division.shape.gradients = options.gradients;
+  return division;
 }
 
 void declare(OptionTable& table, PipelineParallelOptions& options)
@@ -24,10 +18,9 @@ void declare(OptionTable& table, PipelineParallelOptions& options)
 
 void check_lesson(const PipelineParallelOptions& options, int N)
 {
-  TrainingOptions chosen = options;
-  chosen.micro_batch = options.batch(N).micro_batch;
-  check_options(chosen, options.layout(N));
-  check_pipeline(options.pipeline, options.config(), N, options.share(N), options.share(N) / chosen.micro_batch);
+  const Division division = divide(options, {0, N});
+  check_options(options, division);
+  check_pipeline(options.pipeline, options.config(), N, options.global_batch, division.micro_batches());
 }
 
 }  // namespace rankwise

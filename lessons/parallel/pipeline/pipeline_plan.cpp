@@ -62,11 +62,10 @@ std::int64_t PipelinePlan::flops_of(int rank) const
 
 PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
 {
-  const std::int64_t B = options.batch(N).micro_batch;
-  ActivationShape shape = options.TrainingOptions::activation_shape(B).with_sequences(B);
-  shape.gradients = options.gradients;
-  return {options.config(), shape, stage_units(options.pipeline, options.config(), N, shape.T),
-          make_schedule(options.pipeline, N, options.share(N) / B)};
+  const Division division = divide(options, {0, N});
+  return {options.config(), division.shape,
+          stage_units(options.pipeline, options.config(), N, division.batch.sequence),
+          make_schedule(options.pipeline, N, division.micro_batches())};
 }
 
 void charge(VirtualClock* clock, const PipelinePlan& plan, const Action& action)

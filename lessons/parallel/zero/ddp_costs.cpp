@@ -24,7 +24,7 @@ Costs costs(const DdpOptions& options, RankOf rank)
   calls.push_back({"broadcast", options.algorithm(), DType::f32, ParameterTable(options.config()).elements()});
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
+  bytes = unsharded_bytes(options, divide(options, rank));
   bytes[Category::communication] = message_bytes(options, calls, rank);
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients" + describe_subtrees(options, rank)}};

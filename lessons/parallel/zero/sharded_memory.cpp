@@ -7,12 +7,12 @@
 
 namespace rankwise {
 
-Costs sharded_memory(const LessonOptions& options, const ActivationShape& shape, const StepPlan& plan,
+Costs sharded_memory(const LessonOptions& options, const Division& division, const StepPlan& plan,
                      const std::vector<GatherStep>& gathers, RankOf rank, std::int64_t messages)
 {
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, shape, {0, shape.B});
+  bytes = unsharded_bytes(options, division);
   bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);

@@ -88,7 +88,7 @@ std::int64_t stage_bytes(Stage stage, const LessonOptions& options, std::int64_t
   const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, N);
   const std::int64_t tied = arithmetic.separates_tied() ? all.tied.count : 0;
   const CategoryBytes sums =
-      arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, micro_batches(options, {0, N}));
+      arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, divide(options, {0, N}).micro_batches());
 
   CategoryBytes bytes = planned;
   for (std::size_t c = 0; c < bytes.bytes.size(); ++c)
@@ -103,13 +103,20 @@ std::int64_t stage_bytes(Stage stage, const LessonOptions& options, std::int64_t
 
 }  // namespace
 
+Division divide_with_padding(const LessonOptions& options, RankOf rank)
+{
+  Division division = divide(options, rank);
+  division.sequences.count = divide(options, {0, rank.ranks}).sequences.count;
+  return division;
+}
+
 std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket,
                           const CategoryBytes& planned, int N, std::int64_t capacity)
 {
   const ParameterTable table(options.config());
   GradientLayout sums = gradient_layout(table, options.gradients);
   if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), N);
-  std::string text = suggest_options(options, options.share(N), sums, planned, capacity);
+  std::string text = suggest_options(options, options.global_batch / N, sums, planned, capacity);
   for (int later = static_cast<int>(stage) + 1; later < static_cast<int>(names.size()); ++later) {
     const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, bucket, planned, N);
     if (bytes > capacity) continue;

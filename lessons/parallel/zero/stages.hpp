@@ -19,6 +19,10 @@ enum class Stage : std::uint8_t {
   zero3,  ///< parameters too: lesson 06
 };
 
+/// Data parallelism where gradients are summed over the ranks after each micro-batch, so that all make as many of them as
+/// rank 0: its division, with padding in the place of a sequence less.
+Division divide_with_padding(const LessonOptions& options, RankOf rank);
+
 /// Options with which the run would fit in memory, as a paragraph: another micro-batch (suggest_options() of all
 /// lessons), and the first later stage that fits. The bytes of another stage are an upper bound: they exceed the exact
 /// number by a few elements per unit, because shards are rounded up, and by the buffers of exact sums; ZeRO-3 gathers

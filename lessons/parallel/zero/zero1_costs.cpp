@@ -18,7 +18,7 @@ Costs costs(const Zero1Options& options, RankOf rank)
   const Traffic sent = step_traffic(plan, options.topology(rank.ranks), rank.rank);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
+  bytes = unsharded_bytes(options, divide(options, rank));
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::communication] = message_bytes(options, collectives_of(plan, rank.ranks), rank);
   costs.most = costs.kept;

@@ -21,15 +21,10 @@ Costs costs(const Zero3Options& options, RankOf rank)
   const StepPlan plan = step_plan(options);
   const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
   const std::int64_t messages = message_bytes(options, collectives_of(plan, rank.ranks), rank);
-  Costs costs = sharded_memory(options, options.activation_shape(rank), plan, gathers(options), rank, messages);
+  Costs costs = sharded_memory(options, divide(options, rank), plan, gathers(options), rank, messages);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
   if (options.elastic) add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
-}
-
-std::int64_t micro_batches(const Zero3Options& options, RankOf rank)
-{
-  return sums_of_step(step_plan(options), rank.ranks);
 }
 
 void report_plan(Report& report, const Zero3Options& options, int)

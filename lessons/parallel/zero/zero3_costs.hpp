@@ -23,9 +23,6 @@ std::vector<GatherStep> gathers(const Zero3Options& options);
 ///     sent                               (N-1)/N of all gathered units and of the gradients, per micro-batch
 Costs costs(const Zero3Options& options, RankOf rank);
 
-/// Micro-batches of every rank in a step, M.
-std::int64_t micro_batches(const Zero3Options& options, RankOf rank);
-
 /// Prints the FSDP units and when they are gathered.
 void report_plan(Report& report, const Zero3Options& options, int N);
 

@@ -14,6 +14,12 @@ struct Zero3Options : LessonOptions {
   GatherOptions gathering;                      ///< FSDP units
 };
 
+/// Data parallelism. All ranks make the same number of micro-batches.
+inline Division divide(const Zero3Options& options, RankOf rank)
+{
+  return divide_with_padding(options, rank);
+}
+
 /// Declares them.
 inline void declare(OptionTable& table, Zero3Options& options)
 {
