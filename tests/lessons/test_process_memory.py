@@ -10,7 +10,7 @@ import unittest
 
 from program_case import ALL, BUILD, ShortTextCase, run_to_its_end
 
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/lib")
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/pytorch")
 sys.path.insert(0, SCRIPTS)
 from compare_with_pytorch import RESIDENT  # noqa: E402
 
