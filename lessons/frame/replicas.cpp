@@ -73,7 +73,7 @@ void check_alike(const OptionTable& options)
                              ? "a folder without this job's lock"
                              : "the folder with this job's lock");
   }
-  facts.emplace_back("the files that they read", fmt::format("{}", fmt::join(read, ", ")));
+  facts.emplace(facts.begin(), "the files that they read", fmt::format("{}", fmt::join(read, ", ")));
   const nlohmann::json all = options.json();
   for (const auto& [name, value] : all.items())
     facts.emplace_back("--" + name, value.is_string() ? value.get<std::string>() : json_text(value));
