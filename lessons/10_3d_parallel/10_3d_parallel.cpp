@@ -219,10 +219,10 @@ class MeshParallel {
     };
     std::vector<Tensor> sums;
     for (LocalStage& own : stages) {
-      const std::vector<Range> lengths = ranges_of(plan.table, own.stage);
+      const std::vector<Range> of_stage = ranges_of(plan.table, own.stage);
       // Range by range, as parameters are sharded.
-      for (const SumOfRange& part : by_range(own.gradients->sums(), lengths)) sum_over_replicas(part.sum);
-      for (const Tensor& range : cut(own.gradients->total(), lengths)) sums.push_back(range);
+      for (const SumOfRange& part : by_range(own.gradients->sums(), of_stage)) sum_over_replicas(part.sum);
+      for (const Tensor& range : cut(own.gradients->total(), of_stage)) sums.push_back(range);
     }
     // NEW: third sum, over both ends of the pipeline: of the token embedding only the shard that this rank updates,
     // V C / (tp dp) numbers with ZeRO-1. It follows the sum along dp, so both of its terms are complete.

@@ -303,6 +303,12 @@ void Progress::report_times()
   if (run_.session.rank() == 0) report_clocks(report_, clocks);
 }
 
+void Progress::tell_failure()
+{
+  shown_.reset();
+  tell_recorded(run_);
+}
+
 int Progress::finish()
 {
   constexpr int ended_by_signal = 128;  // as shells report it

@@ -90,6 +90,8 @@ class Progress {
   void report_results(const ModelOnRanks& model);
   /// Blocks "time", "utilisation" (with --peak) and "virtual clock"; writes the trace.
   void report_times();
+  /// Ends --watch, and says on stderr which steps the record has before an error.
+  void tell_failure();
   /// Ends the report, and writes the page of --html.
   /// @return  the exit status; 128 + the signal if a signal stopped the run.
   int finish();

@@ -39,7 +39,7 @@ namespace rankwise {
 
 /// The interface of a lesson. train() calls nothing else.
 ///
-/// Functions of the lesson's options, in its options.hpp and costs.hpp:
+/// Functions of the lesson's options, declared beside these and beside its costs:
 ///
 ///     declare(table, options)              declares them for the command line
 ///     check_lesson(options, N)             throws UserError if N ranks cannot run with these options
@@ -299,7 +299,7 @@ int train_on_ranks(Report& report, const OptionTable& table, const typename L::O
     survivors.keep(copies.get(), lesson.optimizer().updates(), updates_before, run.checked);
     throw;
   } catch (...) {
-    tell_recorded(run);
+    progress.tell_failure();
     throw;
   }
   if constexpr (requires { lesson.close(); }) lesson.close();

@@ -4,7 +4,7 @@
 #   scripts/bench/gpu_check.sh                  builds build-gpu/ with CUDA, and checks
 #   scripts/bench/gpu_check.sh --build=FOLDER   checks what is built there already
 #   scripts/bench/gpu_check.sh --pack=FOLDER    builds, and makes a FOLDER that runs on a machine with nothing but a GPU's driver,
-#                                         bash and python3: copy it there and run FOLDER/check
+#                                               bash and python3: copy it there and run FOLDER/check
 #
 # Other options go to scripts/bench/gpu_check.py: --quick, --speed, --llmc=PROGRAM and so on. The table is also written to the build folder, as
 # gpu_check.txt, and all figures of the speed, as gpu_speed.json. Those of another machine come into docs/performance.md by

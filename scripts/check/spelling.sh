@@ -19,7 +19,7 @@ fi
 
 if ! command -v codespell >/dev/null; then
   echo "codespell is not installed: spelling is not checked." >&2
-elif ! git ls-files -z -- . ':!*.svg' ':!*.patch' ':!*.json' |
+elif ! git ls-files -z -- . ':!*.svg' ':!*.patch' ':!*.patches' ':!*.json' |
   xargs -0 codespell --ignore-words-list=inflight,fro,improbe,ot,nd,caf --ignore-regex='In not eamm.*|To noinf.*'; then
   status=1
 fi

@@ -20,10 +20,10 @@ install(DIRECTORY docs lessons DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHIN
 
 install(DIRECTORY common data gpt2 lessons DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rankwise
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
-add_library(parallel INTERFACE)  # what lessons share, and the frame
-set_target_properties(parallel PROPERTIES EXPORT_NAME lessons)
-target_link_libraries(parallel INTERFACE ${parallel_libraries})
-install(TARGETS parallel ${parallel_libraries} frame gpt2 data common rankwise_flags rankwise_hdf5 rankwise_xxhash rankwise_pcre2
+add_library(lessons_taught INTERFACE)  # what lessons share and have of their own, and the frame
+set_target_properties(lessons_taught PROPERTIES EXPORT_NAME lessons)
+target_link_libraries(lessons_taught INTERFACE ${lesson_libraries})
+install(TARGETS lessons_taught ${lesson_libraries} frame gpt2 data common rankwise_flags rankwise_hdf5 rankwise_xxhash rankwise_pcre2
                 rankwise_gemm rankwise_gpu
         EXPORT Rankwise ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/rankwise)
 

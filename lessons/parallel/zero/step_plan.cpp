@@ -91,20 +91,14 @@ GradientLayout sums_of(const StepPlan& plan)
 
 std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank)
 {
-  std::vector<Range> own;  // without those of the other ranks, of which a dry run may have thousands
-  for (const Bucket& bucket : plan.buckets) {
-    const Range part = Partition(bucket.elements.count, rank.ranks).shard(rank.rank);
-    own.push_back({bucket.elements.first + part.first, part.count});
-  }
-  return own;
+  return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
 }
 
 std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks)
 {
   std::vector<std::vector<std::int64_t>> all(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank)
-    for (const Range& shard : owned_shards(plan, {rank, ranks}))
-      all[static_cast<std::size_t>(rank)].push_back(shard.count);
+  for (const BucketShard& shard : make_bucket_shards(plan.buckets, ranks))
+    all[static_cast<std::size_t>(shard.owner)].push_back(shard.elements.count);
   return all;
 }
 
