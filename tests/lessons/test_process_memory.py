@@ -10,8 +10,8 @@ import unittest
 
 from program_case import ALL, BUILD, ShortTextCase, run_to_its_end
 
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts/pytorch")
-sys.path.insert(0, SCRIPTS)
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts")
+sys.path.insert(0, os.path.join(SCRIPTS, "pytorch"))
 from compare_with_pytorch import RESIDENT  # noqa: E402
 
 SIZES = ("--steps=1", "--layers=8", "--channels=384", "--heads=4", "--context=128", "--vocabulary=8192", "--global-batch=4",
@@ -97,7 +97,7 @@ class Limits(ShortTextCase):
                 seen = os.path.join("/sys/fs/cgroup", os.path.relpath(group, root)).removesuffix("/.")
                 self.assertIn(f"; the control group {seen} leaves 262,500,000 bytes to each of 2 ranks.",
                               self.refused(*inside, "mpirun", "-np", "2"))
-                script = os.path.join(SCRIPTS, "host_memory.py")
+                script = os.path.join(SCRIPTS, "lib/host_memory.py")
                 self.assertEqual(subprocess.check_output([*inside, sys.executable, script], text=True),
                                  f"{600_000_000 >> 20} the control group {seen}\n")
 

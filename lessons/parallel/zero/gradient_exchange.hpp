@@ -15,6 +15,7 @@ namespace rankwise {
 /// @param gradients  (n) on each rank, as GradientSum::finish() or BucketGradients::of() returns them. In exact arithmetic the
 ///                   head's gradient of the tied token embedding is a second tensor, which is all-reduced.
 void reduce_scatter_sum(const std::vector<PartialSum>& gradients, Group& group);
+/// Reduce-scatters gradients that each rank has in one term.
 void reduce_scatter_sum(const std::vector<Tensor>& gradients, Group& group);
 
 /// The sum of the gradients of a range of parameters.
