@@ -82,7 +82,7 @@ void handle(int signal)
 int agreed_signal(int noted)
 {
   const unsigned own = noted == 0 ? 0 : 1U << (noted < first_real_time ? noted : 0);
-  const unsigned all = ~agree_on(~own);
+  const unsigned all = ~agree_on(~own) << 1 >> 1;  // it carries 31 bits
   const int first = std::countr_zero(all);
   return all == 0 ? 0 : first == 0 ? first_real_time : first;
 }
