@@ -1,7 +1,7 @@
-"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, where
+"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3, and 05 outside of its own: the programs with what somebody wrote (an update, a way to free buckets, where
 shards are stored, when units are there, to save states that are elsewhere), beside lesson 01.
 
-    test_zero_exercises.py 04.3|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
+    test_zero_exercises.py 04.3|05|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
 
 import glob
@@ -23,6 +23,14 @@ class Update(exercise_case.ExerciseCase):
     def test_update_sends_what_the_formula_says(self):
         report = self.assert_steps_of_lesson_01(2, "--bucket=20kB")
         self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
+
+
+class Lesson05(exercise_case.ExerciseCase):
+    """Lesson 05 outside of its exercises."""
+
+    def test_add_the_gradients_of_ranks_that_are_no_subtree_one_by_one(self):
+        for bucket in ("20kB", "1MB"):
+            self.assert_steps_of_lesson_01(3, f"--bucket={bucket}", "--micro-batch=1")
 
 
 class Freeing(exercise_case.ExerciseCase):
@@ -149,4 +157,4 @@ class Saving(exercise_case.ExerciseCase):
 
 
 if __name__ == "__main__":
-    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Shards, "06.4": Window, "07.3": Saving})
+    exercise_case.main({"04.3": Update, "05": Lesson05, "05.1": Freeing, "06.3": Shards, "06.4": Window, "07.3": Saving})
