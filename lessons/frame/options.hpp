@@ -11,7 +11,7 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// The options that all lessons share, and what follows from them for rank r of N: its part of a step.
+/// The options that all lessons share, and the part of a step that rank r of N computes.
 
 namespace rankwise {
 
@@ -47,19 +47,20 @@ struct LessonOptions : TrainingOptions {
 
 /// A rank's part of a step: what rank r of N computes.
 struct Division {
-  Layout layout;          ///< degrees of parallelism
-  RankOf replica;         ///< of the replicas that divide the global batch, the one that this rank belongs to
-  Range sequences;        ///< its sequences of the global batch; where they are not adjacent, as many of them
+  Layout layout;   ///< degrees of parallelism
+  RankOf replica;  ///< number of this rank's replica among those that divide the global batch
+  Range
+      sequences;  ///< sequences of that replica in the global batch; only their number where they are not adjacent
   BatchShape batch;       ///< G, B and T
-  ActivationShape shape;  ///< of a micro-batch on this rank, with its shard of every layer
+  ActivationShape shape;  ///< shape of a micro-batch on this rank, with its shard of every layer
 
   /// Micro-batches of the replica in a step, once check_options() has accepted B.
   std::int64_t micro_batches() const { return sequences.count / batch.micro_batch; }
 };
 
 /// Divides the global batch among the layout's replicas: each has the same number of sequences, or in exact arithmetic
-/// the first ones one more. No other axis divides anything yet.
-/// @param replica  the rank's.
+/// the first ones one more. The shape is that of whole layers and sequences; other axes divide it afterwards.
+/// @param replica  number of the rank's replica.
 Division divide_batch(const LessonOptions& options, const Layout& layout, int replica, const BatchShape& batch);
 /// The default, data parallelism: N replicas, for any N. Without --micro-batch a rank computes its sequences in one
 /// micro-batch. A lesson whose ranks divide a step otherwise declares an overload for its options.

@@ -268,7 +268,7 @@ template <Lesson L>
 int train_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
                    const Session& session, Survivors& survivors)
 {
-  // What every lesson gets (device, ledgers, groups of ranks, text), and what this one keeps of the model.
+  // Every lesson gets a device, ledgers, groups of ranks and text. The lesson allocates its part of the model.
   const Division division = divide(options, RankOf(session));
   Run run(options, session, division);
   L lesson(run, options);
@@ -276,7 +276,7 @@ int train_on_ranks(Report& report, const OptionTable& table, const typename L::O
   Progress progress(run, report, survivors.reached);
   if (!survivors.has_state()) progress.begin(table, division.layout, lesson.describe());
 
-  // Parameters and moments: from the seed, from a file, or from what was kept as a rank died.
+  // Parameters and moments come from the seed, from a file, or from the ranks that survived another's death.
   set_state(lesson, model, run, progress, survivors);
   if (run.recorder) note_sums(lesson, run, model.held);
   const std::unique_ptr<Copies> copies = copy_shards(lesson, run, model.held, report, survivors);

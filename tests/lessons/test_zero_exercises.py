@@ -1,5 +1,6 @@
-"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3, and 05 outside of its own: the programs with what somebody wrote (an update, a way to free buckets, where
-shards are stored, when units are there, to save states that are elsewhere), beside lesson 01.
+"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, where
+shards are stored, when units are there, to save states that are elsewhere), beside lesson 01; and 05, the program around
+its exercises.
 
     test_zero_exercises.py 04.3|05|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
