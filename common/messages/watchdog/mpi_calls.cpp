@@ -110,52 +110,11 @@ OwnMpiCalls::~OwnMpiCalls()
 }  // namespace rankwise
 
 // Weak, so that a program can define its own.
-#pragma weak MPI_Send
-#pragma weak MPI_Ssend
-#pragma weak MPI_Isend
-#pragma weak MPI_Issend
-#pragma weak MPI_Recv
-#pragma weak MPI_Irecv
-#pragma weak MPI_Sendrecv
-#pragma weak MPI_Sendrecv_replace
-#pragma weak MPI_Probe
-#pragma weak MPI_Mprobe
-#pragma weak MPI_Improbe
-#pragma weak MPI_Recv_init
-#pragma weak MPI_Cancel
-#pragma weak MPI_Wait
-#pragma weak MPI_Waitall
-#pragma weak MPI_Waitany
-#pragma weak MPI_Waitsome
-#pragma weak MPI_Test
-#pragma weak MPI_Testany
-#pragma weak MPI_Testsome
-#pragma weak MPI_Testall
-#pragma weak MPI_Barrier
-#pragma weak MPI_Bcast
-#pragma weak MPI_Reduce
-#pragma weak MPI_Allreduce
-#pragma weak MPI_Reduce_scatter
-#pragma weak MPI_Reduce_scatter_block
-#pragma weak MPI_Gather
-#pragma weak MPI_Gatherv
-#pragma weak MPI_Scatter
-#pragma weak MPI_Scatterv
-#pragma weak MPI_Allgather
-#pragma weak MPI_Allgatherv
-#pragma weak MPI_Alltoall
-#pragma weak MPI_Alltoallv
-#pragma weak MPI_Comm_dup
-#pragma weak MPI_Comm_split
-#pragma weak MPI_Comm_split_type
-#pragma weak MPI_Win_allocate_shared
-#pragma weak MPI_Win_free
-
 extern "C" {
 
 using namespace rankwise;
 
-int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+[[gnu::weak]] int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   count(true, to, comm);
   return wait_in({"MPI_Send", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)}, [&] {
@@ -165,7 +124,7 @@ int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Co
   });
 }
 
-int MPI_Ssend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+[[gnu::weak]] int MPI_Ssend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   count(true, to, comm);
   return wait_in({"MPI_Ssend", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)}, [&] {
@@ -175,19 +134,22 @@ int MPI_Ssend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_C
   });
 }
 
-int MPI_Isend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request)
+[[gnu::weak]] int MPI_Isend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                            MPI_Request* request)
 {
   count(true, to, comm);
   return PMPI_Isend(data, n, type, to, tag, comm, request);
 }
 
-int MPI_Issend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request)
+[[gnu::weak]] int MPI_Issend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                             MPI_Request* request)
 {
   count(true, to, comm);
   return PMPI_Issend(data, n, type, to, tag, comm, request);
 }
 
-int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
+[[gnu::weak]] int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                           MPI_Status* status)
 {
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
@@ -201,14 +163,15 @@ int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm c
   return code;
 }
 
-int MPI_Irecv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+[[gnu::weak]] int MPI_Irecv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                            MPI_Request* request)
 {
   count(false, from, comm);
   return PMPI_Irecv(data, n, type, from, tag, comm, request);
 }
 
-int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, void* into, int most,
-                 MPI_Datatype into_type, int from, int into_tag, MPI_Comm comm, MPI_Status* status)
+[[gnu::weak]] int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, void* into, int most,
+                               MPI_Datatype into_type, int from, int into_tag, MPI_Comm comm, MPI_Status* status)
 {
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
@@ -220,8 +183,8 @@ int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, vo
   return code;
 }
 
-int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from, int into_tag,
-                         MPI_Comm comm, MPI_Status* status)
+[[gnu::weak]] int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from,
+                                       int into_tag, MPI_Comm comm, MPI_Status* status)
 {
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
@@ -233,13 +196,13 @@ int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, 
   return code;
 }
 
-int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
+[[gnu::weak]] int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
   return wait_in({"MPI_Probe", __builtin_return_address(0), rank_in_job(from, comm)},
                  [&] { return PMPI_Probe(from, tag, comm, status); });
 }
 
-int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status)
+[[gnu::weak]] int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status)
 {
   return uncounted([&] {
     return wait_in({"MPI_Mprobe", __builtin_return_address(0), rank_in_job(from, comm)},
@@ -247,22 +210,24 @@ int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Statu
   });
 }
 
-int MPI_Improbe(int from, int tag, MPI_Comm comm, int* found, MPI_Message* message, MPI_Status* status)
+[[gnu::weak]] int MPI_Improbe(int from, int tag, MPI_Comm comm, int* found, MPI_Message* message,
+                              MPI_Status* status)
 {
   return uncounted([&] { return PMPI_Improbe(from, tag, comm, found, message, status); });
 }
 
-int MPI_Recv_init(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+[[gnu::weak]] int MPI_Recv_init(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                                MPI_Request* request)
 {
   return uncounted([&] { return PMPI_Recv_init(data, n, type, from, tag, comm, request); });
 }
 
-int MPI_Cancel(MPI_Request* request)
+[[gnu::weak]] int MPI_Cancel(MPI_Request* request)
 {
   return uncounted([&] { return PMPI_Cancel(request); });
 }
 
-int MPI_Wait(MPI_Request* request, MPI_Status* status)
+[[gnu::weak]] int MPI_Wait(MPI_Request* request, MPI_Status* status)
 {
   return wait_in({"MPI_Wait", __builtin_return_address(0)}, [&] {
     return wait_with_pauses([&] { return PMPI_Wait(request, status); },
@@ -270,7 +235,7 @@ int MPI_Wait(MPI_Request* request, MPI_Status* status)
   });
 }
 
-int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
+[[gnu::weak]] int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
 {
   return wait_in({"MPI_Waitall", __builtin_return_address(0)}, [&] {
     return wait_with_pauses([&] { return PMPI_Waitall(n, requests, statuses); },
@@ -278,39 +243,39 @@ int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
   });
 }
 
-int MPI_Waitany(int n, MPI_Request* requests, int* which, MPI_Status* status)
+[[gnu::weak]] int MPI_Waitany(int n, MPI_Request* requests, int* which, MPI_Status* status)
 {
   return wait_in({"MPI_Waitany", __builtin_return_address(0)},
                  [&] { return PMPI_Waitany(n, requests, which, status); });
 }
 
-int MPI_Waitsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
+[[gnu::weak]] int MPI_Waitsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
 {
   return wait_in({"MPI_Waitsome", __builtin_return_address(0)},
                  [&] { return PMPI_Waitsome(n, requests, done, which, statuses); });
 }
 
-int MPI_Test(MPI_Request* request, int* done, MPI_Status* status)
+[[gnu::weak]] int MPI_Test(MPI_Request* request, int* done, MPI_Status* status)
 {
   return ask({request, 1}, done, [&] { return PMPI_Test(request, done, status); });
 }
 
-int MPI_Testall(int n, MPI_Request* requests, int* done, MPI_Status* statuses)
+[[gnu::weak]] int MPI_Testall(int n, MPI_Request* requests, int* done, MPI_Status* statuses)
 {
   return ask(requests_of(n, requests), done, [&] { return PMPI_Testall(n, requests, done, statuses); });
 }
 
-int MPI_Testany(int n, MPI_Request* requests, int* which, int* done, MPI_Status* status)
+[[gnu::weak]] int MPI_Testany(int n, MPI_Request* requests, int* which, int* done, MPI_Status* status)
 {
   return ask(requests_of(n, requests), done, [&] { return PMPI_Testany(n, requests, which, done, status); });
 }
 
-int MPI_Testsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
+[[gnu::weak]] int MPI_Testsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
 {
   return ask(requests_of(n, requests), done, [&] { return PMPI_Testsome(n, requests, done, which, statuses); });
 }
 
-int MPI_Barrier(MPI_Comm comm)
+[[gnu::weak]] int MPI_Barrier(MPI_Comm comm)
 {
   return wait_in({"MPI_Barrier", __builtin_return_address(0)}, [&] {
     return call_with_pauses([&] { return PMPI_Barrier(comm); },
@@ -318,7 +283,7 @@ int MPI_Barrier(MPI_Comm comm)
   });
 }
 
-int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm)
+[[gnu::weak]] int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm)
 {
   return wait_in({"MPI_Bcast", __builtin_return_address(0), -1, bytes_of(n, type)}, [&] {
     return call_with_pauses([&] { return PMPI_Bcast(data, n, type, root, comm); },
@@ -326,13 +291,14 @@ int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm)
   });
 }
 
-int MPI_Reduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
+[[gnu::weak]] int MPI_Reduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, int root,
+                             MPI_Comm comm)
 {
   return wait_in({"MPI_Reduce", __builtin_return_address(0), -1, bytes_of(n, type)},
                  [&] { return PMPI_Reduce(data, into, n, type, op, root, comm); });
 }
 
-int MPI_Allreduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+[[gnu::weak]] int MPI_Allreduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
   return wait_in({"MPI_Allreduce", __builtin_return_address(0), -1, bytes_of(n, type)}, [&] {
     return call_with_pauses(
@@ -341,99 +307,103 @@ int MPI_Allreduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op
   });
 }
 
-int MPI_Reduce_scatter(const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+[[gnu::weak]] int MPI_Reduce_scatter(const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op,
+                                     MPI_Comm comm)
 {
   return wait_in({"MPI_Reduce_scatter", __builtin_return_address(0)},
                  [&] { return PMPI_Reduce_scatter(data, into, counts, type, op, comm); });
 }
 
-int MPI_Reduce_scatter_block(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+[[gnu::weak]] int MPI_Reduce_scatter_block(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op,
+                                           MPI_Comm comm)
 {
   return wait_in({"MPI_Reduce_scatter_block", __builtin_return_address(0), -1, bytes_of(n, type)},
                  [&] { return PMPI_Reduce_scatter_block(data, into, n, type, op, comm); });
 }
 
-int MPI_Gather(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type, int root,
-               MPI_Comm comm)
+[[gnu::weak]] int MPI_Gather(const void* data, int n, MPI_Datatype type, void* into, int most,
+                             MPI_Datatype into_type, int root, MPI_Comm comm)
 {
   return wait_in({"MPI_Gather", __builtin_return_address(0)},
                  [&] { return PMPI_Gather(data, n, type, into, most, into_type, root, comm); });
 }
 
-int MPI_Gatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
-                MPI_Datatype into_type, int root, MPI_Comm comm)
+[[gnu::weak]] int MPI_Gatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts,
+                              const int* places, MPI_Datatype into_type, int root, MPI_Comm comm)
 {
   return wait_in({"MPI_Gatherv", __builtin_return_address(0)},
                  [&] { return PMPI_Gatherv(data, n, type, into, counts, places, into_type, root, comm); });
 }
 
-int MPI_Scatter(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type, int root,
-                MPI_Comm comm)
+[[gnu::weak]] int MPI_Scatter(const void* data, int n, MPI_Datatype type, void* into, int most,
+                              MPI_Datatype into_type, int root, MPI_Comm comm)
 {
   return wait_in({"MPI_Scatter", __builtin_return_address(0)},
                  [&] { return PMPI_Scatter(data, n, type, into, most, into_type, root, comm); });
 }
 
-int MPI_Scatterv(const void* data, const int* counts, const int* places, MPI_Datatype type, void* into, int n,
-                 MPI_Datatype into_type, int root, MPI_Comm comm)
+[[gnu::weak]] int MPI_Scatterv(const void* data, const int* counts, const int* places, MPI_Datatype type,
+                               void* into, int n, MPI_Datatype into_type, int root, MPI_Comm comm)
 {
   return wait_in({"MPI_Scatterv", __builtin_return_address(0)},
                  [&] { return PMPI_Scatterv(data, counts, places, type, into, n, into_type, root, comm); });
 }
 
-int MPI_Allgather(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
-                  MPI_Comm comm)
+[[gnu::weak]] int MPI_Allgather(const void* data, int n, MPI_Datatype type, void* into, int most,
+                                MPI_Datatype into_type, MPI_Comm comm)
 {
   return wait_in({"MPI_Allgather", __builtin_return_address(0)},
                  [&] { return PMPI_Allgather(data, n, type, into, most, into_type, comm); });
 }
 
-int MPI_Allgatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
-                   MPI_Datatype into_type, MPI_Comm comm)
+[[gnu::weak]] int MPI_Allgatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts,
+                                 const int* places, MPI_Datatype into_type, MPI_Comm comm)
 {
   return wait_in({"MPI_Allgatherv", __builtin_return_address(0)},
                  [&] { return PMPI_Allgatherv(data, n, type, into, counts, places, into_type, comm); });
 }
 
-int MPI_Alltoall(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
-                 MPI_Comm comm)
+[[gnu::weak]] int MPI_Alltoall(const void* data, int n, MPI_Datatype type, void* into, int most,
+                               MPI_Datatype into_type, MPI_Comm comm)
 {
   return wait_in({"MPI_Alltoall", __builtin_return_address(0)},
                  [&] { return PMPI_Alltoall(data, n, type, into, most, into_type, comm); });
 }
 
-int MPI_Alltoallv(const void* data, const int* counts, const int* places, MPI_Datatype type, void* into,
-                  const int* into_counts, const int* into_places, MPI_Datatype into_type, MPI_Comm comm)
+[[gnu::weak]] int MPI_Alltoallv(const void* data, const int* counts, const int* places, MPI_Datatype type,
+                                void* into, const int* into_counts, const int* into_places, MPI_Datatype into_type,
+                                MPI_Comm comm)
 {
   return wait_in({"MPI_Alltoallv", __builtin_return_address(0)}, [&] {
     return PMPI_Alltoallv(data, counts, places, type, into, into_counts, into_places, into_type, comm);
   });
 }
 
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
+[[gnu::weak]] int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
 {
   return wait_in({"MPI_Comm_dup", __builtin_return_address(0)}, [&] { return PMPI_Comm_dup(comm, copy); });
 }
 
-int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
+[[gnu::weak]] int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
 {
   return wait_in({"MPI_Comm_split", __builtin_return_address(0)},
                  [&] { return PMPI_Comm_split(comm, color, key, part); });
 }
 
-int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part)
+[[gnu::weak]] int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part)
 {
   return wait_in({"MPI_Comm_split_type", __builtin_return_address(0)},
                  [&] { return PMPI_Comm_split_type(comm, type, key, info, part); });
 }
 
-int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window)
+[[gnu::weak]] int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base,
+                                          MPI_Win* window)
 {
   return wait_in({"MPI_Win_allocate_shared", __builtin_return_address(0)},
                  [&] { return PMPI_Win_allocate_shared(size, unit, info, comm, base, window); });
 }
 
-int MPI_Win_free(MPI_Win* window)
+[[gnu::weak]] int MPI_Win_free(MPI_Win* window)
 {
   return wait_in({"MPI_Win_free", __builtin_return_address(0)}, [&] { return PMPI_Win_free(window); });
 }
