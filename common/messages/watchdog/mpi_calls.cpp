@@ -69,6 +69,18 @@ void count(bool sends, int peer, MPI_Comm comm, int code = MPI_SUCCESS)
     flight_recorder().count_mpi_message(sends, in_job);
 }
 
+/// Performs a call that receives a message from a rank of a communicator, and counts the message.
+/// @param function  gets the status to fill in.
+template <class Function>
+int receive(const Call& call, int from, MPI_Comm comm, MPI_Status* status, const Function& function)
+{
+  MPI_Status own;
+  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
+  const int code = wait_in(call, [&] { return function(arrived); });
+  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
+  return code;
+}
+
 /// Performs a call whose messages cannot be counted.
 template <class Function>
 int uncounted(const Function& function)
@@ -114,6 +126,13 @@ extern "C" {
 
 using namespace rankwise;
 
+/// Defines a function of MPI that waits for other ranks and has nothing else to record.
+#define RANKWISE_WAITS_IN(function, parameters, arguments)                                           \
+  [[gnu::weak]] int function parameters                                                              \
+  {                                                                                                  \
+    return wait_in({#function, __builtin_return_address(0)}, [&] { return P##function arguments; }); \
+  }
+
 [[gnu::weak]] int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   count(true, to, comm);
@@ -151,16 +170,12 @@ using namespace rankwise;
 [[gnu::weak]] int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
                            MPI_Status* status)
 {
-  MPI_Status own;
-  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
-  const int code =
-      wait_in({"MPI_Recv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)}, [&] {
-        return call_with_pauses(
-            [&] { return PMPI_Recv(data, n, type, from, tag, comm, arrived); },
-            [&](MPI_Request* request) { return PMPI_Irecv(data, n, type, from, tag, comm, request); }, arrived);
-      });
-  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
-  return code;
+  const Call call{"MPI_Recv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)};
+  return receive(call, from, comm, status, [&](MPI_Status* arrived) {
+    return call_with_pauses(
+        [&] { return PMPI_Recv(data, n, type, from, tag, comm, arrived); },
+        [&](MPI_Request* request) { return PMPI_Irecv(data, n, type, from, tag, comm, request); }, arrived);
+  });
 }
 
 [[gnu::weak]] int MPI_Irecv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
@@ -173,27 +188,21 @@ using namespace rankwise;
 [[gnu::weak]] int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, void* into, int most,
                                MPI_Datatype into_type, int from, int into_tag, MPI_Comm comm, MPI_Status* status)
 {
-  MPI_Status own;
-  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
   count(true, to, comm);
-  const int code = wait_in(
-      {"MPI_Sendrecv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(most, into_type)},
-      [&] { return PMPI_Sendrecv(data, n, type, to, tag, into, most, into_type, from, into_tag, comm, arrived); });
-  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
-  return code;
+  const Call call{"MPI_Sendrecv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(most, into_type)};
+  return receive(call, from, comm, status, [&](MPI_Status* arrived) {
+    return PMPI_Sendrecv(data, n, type, to, tag, into, most, into_type, from, into_tag, comm, arrived);
+  });
 }
 
 [[gnu::weak]] int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from,
                                        int into_tag, MPI_Comm comm, MPI_Status* status)
 {
-  MPI_Status own;
-  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
   count(true, to, comm);
-  const int code =
-      wait_in({"MPI_Sendrecv_replace", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)},
-              [&] { return PMPI_Sendrecv_replace(data, n, type, to, tag, from, into_tag, comm, arrived); });
-  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
-  return code;
+  const Call call{"MPI_Sendrecv_replace", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)};
+  return receive(call, from, comm, status, [&](MPI_Status* arrived) {
+    return PMPI_Sendrecv_replace(data, n, type, to, tag, from, into_tag, comm, arrived);
+  });
 }
 
 [[gnu::weak]] int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
@@ -243,17 +252,11 @@ using namespace rankwise;
   });
 }
 
-[[gnu::weak]] int MPI_Waitany(int n, MPI_Request* requests, int* which, MPI_Status* status)
-{
-  return wait_in({"MPI_Waitany", __builtin_return_address(0)},
-                 [&] { return PMPI_Waitany(n, requests, which, status); });
-}
+RANKWISE_WAITS_IN(MPI_Waitany, (int n, MPI_Request* requests, int* which, MPI_Status* status),
+                  (n, requests, which, status))
 
-[[gnu::weak]] int MPI_Waitsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
-{
-  return wait_in({"MPI_Waitsome", __builtin_return_address(0)},
-                 [&] { return PMPI_Waitsome(n, requests, done, which, statuses); });
-}
+RANKWISE_WAITS_IN(MPI_Waitsome, (int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses),
+                  (n, requests, done, which, statuses))
 
 [[gnu::weak]] int MPI_Test(MPI_Request* request, int* done, MPI_Status* status)
 {
@@ -307,12 +310,9 @@ using namespace rankwise;
   });
 }
 
-[[gnu::weak]] int MPI_Reduce_scatter(const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op,
-                                     MPI_Comm comm)
-{
-  return wait_in({"MPI_Reduce_scatter", __builtin_return_address(0)},
-                 [&] { return PMPI_Reduce_scatter(data, into, counts, type, op, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Reduce_scatter,
+                  (const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+                  (data, into, counts, type, op, comm))
 
 [[gnu::weak]] int MPI_Reduce_scatter_block(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op,
                                            MPI_Comm comm)
@@ -321,91 +321,57 @@ using namespace rankwise;
                  [&] { return PMPI_Reduce_scatter_block(data, into, n, type, op, comm); });
 }
 
-[[gnu::weak]] int MPI_Gather(const void* data, int n, MPI_Datatype type, void* into, int most,
-                             MPI_Datatype into_type, int root, MPI_Comm comm)
-{
-  return wait_in({"MPI_Gather", __builtin_return_address(0)},
-                 [&] { return PMPI_Gather(data, n, type, into, most, into_type, root, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Gather,
+                  (const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                   int root, MPI_Comm comm),
+                  (data, n, type, into, most, into_type, root, comm))
 
-[[gnu::weak]] int MPI_Gatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts,
-                              const int* places, MPI_Datatype into_type, int root, MPI_Comm comm)
-{
-  return wait_in({"MPI_Gatherv", __builtin_return_address(0)},
-                 [&] { return PMPI_Gatherv(data, n, type, into, counts, places, into_type, root, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Gatherv,
+                  (const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
+                   MPI_Datatype into_type, int root, MPI_Comm comm),
+                  (data, n, type, into, counts, places, into_type, root, comm))
 
-[[gnu::weak]] int MPI_Scatter(const void* data, int n, MPI_Datatype type, void* into, int most,
-                              MPI_Datatype into_type, int root, MPI_Comm comm)
-{
-  return wait_in({"MPI_Scatter", __builtin_return_address(0)},
-                 [&] { return PMPI_Scatter(data, n, type, into, most, into_type, root, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Scatter,
+                  (const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                   int root, MPI_Comm comm),
+                  (data, n, type, into, most, into_type, root, comm))
 
-[[gnu::weak]] int MPI_Scatterv(const void* data, const int* counts, const int* places, MPI_Datatype type,
-                               void* into, int n, MPI_Datatype into_type, int root, MPI_Comm comm)
-{
-  return wait_in({"MPI_Scatterv", __builtin_return_address(0)},
-                 [&] { return PMPI_Scatterv(data, counts, places, type, into, n, into_type, root, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Scatterv,
+                  (const void* data, const int* counts, const int* places, MPI_Datatype type, void* into, int n,
+                   MPI_Datatype into_type, int root, MPI_Comm comm),
+                  (data, counts, places, type, into, n, into_type, root, comm))
 
-[[gnu::weak]] int MPI_Allgather(const void* data, int n, MPI_Datatype type, void* into, int most,
-                                MPI_Datatype into_type, MPI_Comm comm)
-{
-  return wait_in({"MPI_Allgather", __builtin_return_address(0)},
-                 [&] { return PMPI_Allgather(data, n, type, into, most, into_type, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Allgather,
+                  (const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                   MPI_Comm comm),
+                  (data, n, type, into, most, into_type, comm))
 
-[[gnu::weak]] int MPI_Allgatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts,
-                                 const int* places, MPI_Datatype into_type, MPI_Comm comm)
-{
-  return wait_in({"MPI_Allgatherv", __builtin_return_address(0)},
-                 [&] { return PMPI_Allgatherv(data, n, type, into, counts, places, into_type, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Allgatherv,
+                  (const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
+                   MPI_Datatype into_type, MPI_Comm comm),
+                  (data, n, type, into, counts, places, into_type, comm))
 
-[[gnu::weak]] int MPI_Alltoall(const void* data, int n, MPI_Datatype type, void* into, int most,
-                               MPI_Datatype into_type, MPI_Comm comm)
-{
-  return wait_in({"MPI_Alltoall", __builtin_return_address(0)},
-                 [&] { return PMPI_Alltoall(data, n, type, into, most, into_type, comm); });
-}
+RANKWISE_WAITS_IN(MPI_Alltoall,
+                  (const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                   MPI_Comm comm),
+                  (data, n, type, into, most, into_type, comm))
 
-[[gnu::weak]] int MPI_Alltoallv(const void* data, const int* counts, const int* places, MPI_Datatype type,
-                                void* into, const int* into_counts, const int* into_places, MPI_Datatype into_type,
-                                MPI_Comm comm)
-{
-  return wait_in({"MPI_Alltoallv", __builtin_return_address(0)}, [&] {
-    return PMPI_Alltoallv(data, counts, places, type, into, into_counts, into_places, into_type, comm);
-  });
-}
+RANKWISE_WAITS_IN(MPI_Alltoallv,
+                  (const void* data, const int* counts, const int* places, MPI_Datatype type, void* into,
+                   const int* into_counts, const int* into_places, MPI_Datatype into_type, MPI_Comm comm),
+                  (data, counts, places, type, into, into_counts, into_places, into_type, comm))
 
-[[gnu::weak]] int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
-{
-  return wait_in({"MPI_Comm_dup", __builtin_return_address(0)}, [&] { return PMPI_Comm_dup(comm, copy); });
-}
+RANKWISE_WAITS_IN(MPI_Comm_dup, (MPI_Comm comm, MPI_Comm* copy), (comm, copy))
 
-[[gnu::weak]] int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
-{
-  return wait_in({"MPI_Comm_split", __builtin_return_address(0)},
-                 [&] { return PMPI_Comm_split(comm, color, key, part); });
-}
+RANKWISE_WAITS_IN(MPI_Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm* part), (comm, color, key, part))
 
-[[gnu::weak]] int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part)
-{
-  return wait_in({"MPI_Comm_split_type", __builtin_return_address(0)},
-                 [&] { return PMPI_Comm_split_type(comm, type, key, info, part); });
-}
+RANKWISE_WAITS_IN(MPI_Comm_split_type, (MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part),
+                  (comm, type, key, info, part))
 
-[[gnu::weak]] int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base,
-                                          MPI_Win* window)
-{
-  return wait_in({"MPI_Win_allocate_shared", __builtin_return_address(0)},
-                 [&] { return PMPI_Win_allocate_shared(size, unit, info, comm, base, window); });
-}
+RANKWISE_WAITS_IN(MPI_Win_allocate_shared,
+                  (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window),
+                  (size, unit, info, comm, base, window))
 
-[[gnu::weak]] int MPI_Win_free(MPI_Win* window)
-{
-  return wait_in({"MPI_Win_free", __builtin_return_address(0)}, [&] { return PMPI_Win_free(window); });
-}
+RANKWISE_WAITS_IN(MPI_Win_free, (MPI_Win * window), (window))
 
 }  // extern "C"
