@@ -14,11 +14,11 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/program/code_places.hpp"
 #include "common/program/time_ledger.hpp"
 
 #ifdef __GLIBC__
 #include <execinfo.h>
-#include <link.h>
 #include <spawn.h>
 
 #include <sys/wait.h>
@@ -90,27 +90,13 @@ constexpr std::size_t shown_frames = 12;
 
 posix_spawn_file_actions_t to_standard_error;  // redirects a command's output
 
-// The program's own file and the address range of its code.
-std::array<char, 1024> program_file{};
-std::uintptr_t program_base = 0, program_begin = 0, program_end = 0;
-
-/// Called for each loaded object, the program first.
-int find_program(dl_phdr_info* object, std::size_t, void*)
-{
-  program_base = object->dlpi_addr;
-  for (const ElfW(Phdr) & part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
-    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    const std::uintptr_t begin = program_base + part.p_vaddr;
-    if (program_begin == 0) program_begin = begin;
-    program_end = begin + part.p_memsz;
-  }
-  return 1;
-}
+std::array<char, 1024> program_file{};  // empty if it is not known
 
 void prepare_place()
 {
-  const ssize_t length = readlink("/proc/self/exe", program_file.data(), program_file.size() - 1);
-  if (length > 0) dl_iterate_phdr(find_program, nullptr);
+  if (readlink("/proc/self/exe", program_file.data(), program_file.size() - 1) < 0) program_file = {};
+  place_in_program(
+      nullptr);  // the first call looks for the program among the objects loaded, as a handler must not
   check(posix_spawn_file_actions_init(&to_standard_error) == 0 &&
             posix_spawn_file_actions_adddup2(&to_standard_error, STDERR_FILENO, STDOUT_FILENO) == 0,
         "cannot prepare a command for crash reports");
@@ -140,10 +126,7 @@ std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
 {
   std::array<void*, 64> stack{};
   const int depth = backtrace(stack.data(), static_cast<int>(stack.size()));
-  const auto own = [](void* frame) {
-    const auto address = reinterpret_cast<std::uintptr_t>(frame);
-    return address >= program_begin && address < program_end;
-  };
+  const auto own = [](void* frame) { return place_in_program(frame) != 0; };
   // The handler's own frames end where the system called it. The next frame is where the signal arrived; each frame
   // further out holds the return address of its call.
   const auto end = stack.begin() + depth;
@@ -151,8 +134,7 @@ std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
   std::size_t count = 0;
   for (auto frame = arrived; frame < end && count < texts.size(); ++frame) {
     if (!own(*frame)) continue;
-    const std::uintptr_t address =
-        reinterpret_cast<std::uintptr_t>(*frame) - program_base - (frame == arrived ? 0 : 1);
+    const std::uint64_t address = place_in_program(*frame) - (frame == arrived ? 0 : 1);
     *fmt::format_to_n(texts[count].data(), texts[count].size() - 1, "{:#x}", address).out = '\0';
     ++count;
   }
@@ -162,7 +144,7 @@ std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
 void say_where()
 {
   std::array<std::array<char, 20>, shown_frames> addresses{};
-  const std::size_t count = find_frames(addresses);
+  const std::size_t count = program_file.front() == '\0' ? 0 : find_frames(addresses);
   if (count == 0) return;
   static std::array<char, 10> command{"addr2line"};
   static std::array<char, 7> options{"-Cfpie"};

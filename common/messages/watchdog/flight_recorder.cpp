@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/activity.hpp"
-#include "common/messages/watchdog/code_places.hpp"
+#include "common/program/code_places.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {

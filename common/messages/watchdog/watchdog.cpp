@@ -8,9 +8,9 @@
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "common/messages/watchdog/code_places.hpp"
 #include "common/messages/watchdog/diagnosis.hpp"
 #include "common/messages/watchdog/mpi_calls.hpp"
+#include "common/program/code_places.hpp"
 #include "common/program/rank_failure.hpp"
 #include "common/program/terminal.hpp"
 

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "common/base/activity.hpp"
-#include "common/messages/watchdog/code_places.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
+#include "common/program/code_places.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 

@@ -10,7 +10,7 @@
 namespace rankwise {
 
 /// Offset of @p address in the program's file, the same on all ranks; 0 for code of libraries, or if the system
-/// does not provide it. Return addresses are accepted.
+/// does not provide it. Return addresses are accepted. After the first call it is safe in signal handlers.
 std::uint64_t place_in_program(const void* address);
 
 /// The functions at these offsets of this process's program, as addr2line names them: "f (file.cpp:12)", without

@@ -1,4 +1,4 @@
-#include "common/messages/watchdog/code_places.hpp"
+#include "common/program/code_places.hpp"
 
 #include <array>
 #include <cstdio>
@@ -26,11 +26,10 @@ struct Program {
   std::uintptr_t base = 0, begin = 0, end = 0;
 };
 
-#ifdef __GLIBC__
-
 Program find_program()
 {
   Program program;
+#ifdef __GLIBC__
   const auto first_object = [](dl_phdr_info* object, std::size_t, void* to) {
     auto& found = *static_cast<Program*>(to);
     found.base = object->dlpi_addr;
@@ -43,17 +42,9 @@ Program find_program()
     return 1;  // the first object is the program
   };
   dl_iterate_phdr(first_object, &program);
+#endif
   return program;
 }
-
-#else
-
-Program find_program()
-{
-  return {};
-}
-
-#endif
 
 /// Standard output of a command, line by line.
 std::vector<std::string> lines_of(const std::string& command)
