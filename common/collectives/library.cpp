@@ -1,5 +1,6 @@
 #include "common/collectives/library.hpp"
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -16,21 +17,8 @@ namespace {
 /// MPI's datatype for a type; bf16 is sent as 16-bit words.
 MPI_Datatype mpi_type(DType type)
 {
-  switch (type) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::bf16:
-      return MPI_UINT16_T;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    case DType::u8:
-      return MPI_BYTE;
-  }
-  throw Error("MPI has no datatype for this type");
+  const std::array types{MPI_FLOAT, MPI_UINT16_T, MPI_DOUBLE, MPI_INT32_T, MPI_INT64_T, MPI_BYTE};
+  return types[static_cast<std::size_t>(type)];
 }
 
 void add_bf16(void* in, void* in_out, int* count, MPI_Datatype*)
@@ -38,29 +26,17 @@ void add_bf16(void* in, void* in_out, int* count, MPI_Datatype*)
   add_elements(DType::bf16, in_out, in, *count);
 }
 
-/// MPI's operation for the sum of two elements.
-class SumOperation {
- public:
-  explicit SumOperation(DType type)
-  {
-    check_summable(type);
-    if (type != DType::bf16) return;
-    check_mpi(MPI_Op_create(add_bf16, 1, &operation_), "registering the sum of bf16 with MPI");
-    own_ = true;
-  }
-  ~SumOperation()
-  {
-    if (own_) MPI_Op_free(&operation_);
-  }
-  SumOperation(const SumOperation&) = delete;
-  SumOperation& operator=(const SumOperation&) = delete;
-
-  MPI_Op handle() const { return operation_; }
-
- private:
-  MPI_Op operation_ = MPI_SUM;
-  bool own_ = false;
-};
+/// MPI's operation for the sum of two elements. That of bf16 is registered once and kept.
+MPI_Op sum_operation(DType type)
+{
+  if (type != DType::bf16) return MPI_SUM;
+  static const MPI_Op sum = [] {
+    MPI_Op made = MPI_OP_NULL;
+    check_mpi(MPI_Op_create(add_bf16, 1, &made), "registering the sum of bf16 with MPI");
+    return made;
+  }();
+  return sum;
+}
 
 /// A count as int, as MPI requires.
 int mpi_count(std::int64_t n)
@@ -69,24 +45,26 @@ int mpi_count(std::int64_t n)
   return static_cast<int>(n);
 }
 
-/// Sizes and offsets of all shards, as MPI requires them.
-struct MpiShards {
+/// Sizes and offsets of blocks, as MPI requires them.
+struct MpiBlocks {
   std::vector<int> counts, places;
 
-  MpiShards(std::int64_t n, int ranks)
+  explicit MpiBlocks(const Blocks& blocks)
   {
-    for (int r = 0; r < ranks; ++r) add(Partition(n, ranks).shard(r));
-  }
-  explicit MpiShards(const Blocks& blocks)
-  {
-    for (const Range& block : blocks) add(block);
-  }
-  void add(const Range& shard)
-  {
-    counts.push_back(mpi_count(shard.count));
-    places.push_back(mpi_count(shard.first));
+    for (const Range& block : blocks) {
+      counts.push_back(mpi_count(block.count));
+      places.push_back(mpi_count(block.first));
+    }
   }
 };
+
+/// The shards of all ranks.
+MpiBlocks mpi_shards(const Tensor& values, const Group& group)
+{
+  Blocks shards;
+  for (int r = 0; r < group.ranks(); ++r) shards.push_back(Partition(values.elements(), group.ranks()).shard(r));
+  return MpiBlocks(shards);
+}
 
 /// Host copy of a tensor's elements for MPI; the tensor itself if it is in host memory already.
 class OnHost {
@@ -138,13 +116,13 @@ void library_reduce_scatter_sum(const Tensor& values, Group& group)
   group.count("reduce-scatter", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->reduce_scatter_sum(values);
-  const SumOperation sum(values.type());
-  const MpiShards shards(values.elements(), group.ranks());
+  const MPI_Op sum = sum_operation(values.type());
+  const MpiBlocks shards = mpi_shards(values, group);
   const Range own = Partition(values.elements(), group.ranks()).shard(group.rank());
   OnHost host(values, group);
   const Tensor result = host.carried() ? host.tensor() : group.scratch(values.type(), own.count);
   check_mpi(MPI_Reduce_scatter(host.carried() ? MPI_IN_PLACE : values.raw(), result.raw(), shards.counts.data(),
-                               mpi_type(values.type()), sum.handle(), group.communicator().handle()),
+                               mpi_type(values.type()), sum, group.communicator().handle()),
             "MPI_Reduce_scatter");
   if (host.carried())
     host.put_back(own, {0, own.count});
@@ -157,7 +135,7 @@ void library_all_gather(const Tensor& values, Group& group)
   const Range own = Partition(values.elements(), group.ranks()).shard(group.rank());
   group.count("all-gather", {.bytes = own.count * bytes_of(values.type())});
   if (group.nccl()) return group.nccl()->all_gather(values);
-  const MpiShards shards(values.elements(), group.ranks());
+  const MpiBlocks shards = mpi_shards(values, group);
   OnHost host(values, group);
   check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, host.tensor().raw(), shards.counts.data(),
                            shards.places.data(), mpi_type(values.type()), group.communicator().handle()),
@@ -170,10 +148,10 @@ void library_all_reduce_sum(const Tensor& values, Group& group)
   group.count("all-reduce", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->all_reduce_sum(values);
-  const SumOperation sum(values.type());
+  const MPI_Op sum = sum_operation(values.type());
   OnHost host(values, group);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, host.tensor().raw(), mpi_count(values.elements()), mpi_type(values.type()),
-                          sum.handle(), group.communicator().handle()),
+                          sum, group.communicator().handle()),
             "MPI_Allreduce");
   host.put_back();
 }
@@ -194,7 +172,7 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   group.count("reduce", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->reduce_sum(values, root);
-  const SumOperation sum(values.type());
+  const MPI_Op sum = sum_operation(values.type());
   const bool here = group.rank() == root;
   OnHost host(values, group);
   auto* const data = static_cast<std::byte*>(host.tensor().raw());
@@ -202,8 +180,8 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   std::vector<std::byte> copy;
   if (here && root != 0) copy.assign(data, data + values.bytes());
   const void* const own = !here ? data : root == 0 ? MPI_IN_PLACE : copy.data();
-  check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()),
-                       sum.handle(), root, group.communicator().handle()),
+  check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()), sum, root,
+                       group.communicator().handle()),
             "MPI_Reduce");
   if (here) host.put_back();
 }
@@ -227,7 +205,7 @@ void library_all_to_all_v(const Tensor& sent, const Blocks& to, const Tensor& re
 {
   group.count("all-to-all-v", {.bytes = sent.bytes()});
   if (group.nccl()) return nccl_all_to_all(sent, to, received, from, group);
-  const MpiShards out_blocks(to), in_blocks(from);
+  const MpiBlocks out_blocks(to), in_blocks(from);
   const OnHost out(sent, group);
   OnHost in(received, group);
   check_mpi(MPI_Alltoallv(out.tensor().raw(), out_blocks.counts.data(), out_blocks.places.data(),

@@ -24,21 +24,8 @@ namespace {
 /// NCCL's datatype for a type.
 ncclDataType_t nccl_type(DType type)
 {
-  switch (type) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::u8:
-      return ncclUint8;
-  }
-  throw Error("NCCL has no datatype for this type");
+  constexpr std::array types{ncclFloat32, ncclBfloat16, ncclFloat64, ncclInt32, ncclInt64, ncclUint8};
+  return types[static_cast<std::size_t>(type)];
 }
 
 std::size_t count_of(const Tensor& values)
