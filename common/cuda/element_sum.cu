@@ -24,31 +24,14 @@ __global__ void add_elements(T* to, const T* from, std::int64_t n)
   for (std::int64_t i = thread_number(); i < n; i += thread_count()) to[i] = sum_of(to[i], from[i]);
 }
 
-template <class T>
-void add_as(cudaStream_t stream, const Tensor& to, const Tensor& from)
-{
-  launch(grid_over(stream, to.elements()), add_elements<T>, to.data<T>(), from.data<T>(), to.elements());
-}
-
 }  // namespace
 
 void add_on_gpu(cudaStream_t stream, const Tensor& to, const Tensor& from)
 {
-  check_summable(to.type());
-  switch (to.type()) {
-    case DType::f32:
-      return add_as<float>(stream, to, from);
-    case DType::bf16:
-      return add_as<bf16>(stream, to, from);
-    case DType::f64:
-      return add_as<double>(stream, to, from);
-    case DType::i32:
-      return add_as<std::int32_t>(stream, to, from);
-    case DType::i64:
-      return add_as<std::int64_t>(stream, to, from);
-    case DType::u8:
-      break;
-  }
+  with_summable_type(to.type(), [&](auto element) {
+    using T = decltype(element);
+    launch(grid_over(stream, to.elements()), add_elements<T>, to.data<T>(), from.data<T>(), to.elements());
+  });
 }
 
 }  // namespace rankwise

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -11,46 +12,23 @@ namespace rankwise {
 
 namespace {
 
-/// Calls @p f with a value of the C++ type for @p type; Error unless such elements can be added.
-template <class F>
-void with_summable_type(DType type, F&& f)
-{
-  switch (type) {
-    case DType::i32:
-      return f(std::int32_t{});
-    case DType::i64:
-      return f(std::int64_t{});
-    case DType::u8:
-      return check_summable(type);
-    default:
-      return with_real_type(type, f);
-  }
-}
-
 /// The type in which elements are added.
 template <class T>
-struct SumOf {
-  using type = T;
-};
-template <>
-struct SumOf<bf16> {
-  using type = float;
-};
+using Sum = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
 
 /// Sum of N sources, with N known at compile time: each is read once.
 template <class T, int N>
 void sum_of(T* to, const T* const* from, std::int64_t n)
 {
-  using Sum = typename SumOf<T>::type;
   std::array<const T*, N> source;
   std::copy(from, from + N, source.begin());
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     if constexpr (N == 2)
-      to[i] = static_cast<T>(static_cast<Sum>(source[0][i]) + static_cast<Sum>(source[1][i]));
+      to[i] = static_cast<T>(static_cast<Sum<T>>(source[0][i]) + static_cast<Sum<T>>(source[1][i]));
     else if constexpr (N == 4)
-      to[i] = static_cast<T>((static_cast<Sum>(source[0][i]) + static_cast<Sum>(source[1][i])) +
-                             (static_cast<Sum>(source[2][i]) + static_cast<Sum>(source[3][i])));
+      to[i] = static_cast<T>((static_cast<Sum<T>>(source[0][i]) + static_cast<Sum<T>>(source[1][i])) +
+                             (static_cast<Sum<T>>(source[2][i]) + static_cast<Sum<T>>(source[3][i])));
   }
 }
 
@@ -58,15 +36,14 @@ void sum_of(T* to, const T* const* from, std::int64_t n)
 template <class T>
 void sum_of_many(T* to, std::span<const void* const> sources, std::int64_t n)
 {
-  using Sum = typename SumOf<T>::type;
   constexpr int width = 64;
-  using Block = Lanes<Sum, width>;
+  using Block = Lanes<Sum<T>, width>;
   for (std::int64_t first = 0; first < n; first += width) {
     const int count = static_cast<int>(std::min<std::int64_t>(width, n - first));
     const Block sum = tree_sum(0, static_cast<std::int64_t>(sources.size()), [&](std::int64_t s) {
       Block block;
       const T* from = static_cast<const T*>(sources[static_cast<std::size_t>(s)]) + first;
-      for (int i = 0; i < count; ++i) block.at[i] = static_cast<Sum>(from[i]);
+      for (int i = 0; i < count; ++i) block.at[i] = static_cast<Sum<T>>(from[i]);
       return block;
     });
     for (int i = 0; i < count; ++i) to[first + i] = static_cast<T>(sum.at[i]);
