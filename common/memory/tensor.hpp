@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "common/base/error.hpp"
 #include "common/base/partition.hpp"
@@ -46,59 +47,21 @@ constexpr std::int64_t bytes_of(DType type)
 /// "f32", "bf16", "f64", "i32", "i64" or "u8".
 std::string_view name_of(DType type);
 
-/// The DType of a C++ type.
+/// The DType of a C++ type, which is std::uint8_t for u8. Other types do not compile.
 template <class T>
-constexpr DType dtype_of();
-/// f32.
-template <>
-constexpr DType dtype_of<float>()
+consteval DType dtype_of()
 {
-  return DType::f32;
-}
-/// bf16.
-template <>
-constexpr DType dtype_of<bf16>()
-{
-  return DType::bf16;
-}
-/// f64.
-template <>
-constexpr DType dtype_of<double>()
-{
-  return DType::f64;
-}
-/// i32.
-template <>
-constexpr DType dtype_of<std::int32_t>()
-{
-  return DType::i32;
-}
-/// i64.
-template <>
-constexpr DType dtype_of<std::int64_t>()
-{
-  return DType::i64;
-}
-/// u8: bytes.
-template <>
-constexpr DType dtype_of<std::uint8_t>()
-{
-  return DType::u8;
+  if constexpr (std::is_same_v<T, float>) return DType::f32;
+  if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  if constexpr (std::is_same_v<T, double>) return DType::f64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return DType::i64;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
 }
 
 /// Type in which values of type T are summed and their gradients stored: f64 for f64, else f32.
 template <class T>
-struct AccumulatorOf {
-  using type = float;  ///< f32 for f32 and bf16
-};
-/// f64 is summed in f64.
-template <>
-struct AccumulatorOf<double> {
-  using type = double;  ///< f64
-};
-/// Shorthand for AccumulatorOf.
-template <class T>
-using Accumulator = typename AccumulatorOf<T>::type;
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// DType of the gradients and statistics of tensors of type @p type.
 constexpr DType accumulator_of(DType type)
@@ -205,12 +168,9 @@ decltype(auto) with_real_type(DType type, F&& f)
       return f(bf16{});
     case DType::f64:
       return f(double{});
-    case DType::i32:
-    case DType::i64:
-    case DType::u8:
-      break;
+    default:
+      throw Error("a tensor of real numbers was expected");
   }
-  throw Error("a tensor of real numbers was expected");
 }
 
 }  // namespace rankwise
