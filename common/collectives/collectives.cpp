@@ -35,39 +35,69 @@ struct CollectiveCall {
   CollectiveScope scope;
 };
 
-void make_reduce_scatter(Algorithm algorithm, const Tensor& values, Group& group)
+void ring_reduce_scatter(const Tensor& values, Group& group)
 {
-  switch (algorithm) {
-    case Algorithm::tree:
-      return tree_reduce_scatter_sum(values, group);
-    case Algorithm::halving:
-      return halving_reduce_scatter_sum(values, group);
-    case Algorithm::hierarchical:
-      return hierarchical_reduce_scatter_sum(values, group);
-    case Algorithm::shared:
-      return shared_reduce_scatter_sum(values, group);
-    case Algorithm::library:
-      return library_reduce_scatter_sum(values, group);
-    default:
-      return ring_reduce_scatter_sum(values, shards_of(values.elements(), group.ranks()), group);
-  }
+  ring_reduce_scatter_sum(values, shards_of(values.elements(), group.ranks()), group);
 }
 
-void make_all_gather(Algorithm algorithm, const Tensor& values, Group& group)
+void ring_gather(const Tensor& values, Group& group)
+{
+  ring_all_gather(values, shards_of(values.elements(), group.ranks()), group);
+}
+
+void tree_all_reduce(const Tensor& values, Group& group)
+{
+  binomial_reduce_sum(values, 0, group);
+  binomial_broadcast(values, 0, group);
+}
+
+void halving_all_reduce(const Tensor& values, Group& group)
+{
+  if (values.bytes() <= doubling_bytes) return doubling_all_reduce_sum(values, group);
+  halving_reduce_scatter_sum(values, group);
+  doubling_all_gather(values, group);
+}
+
+void shared_barrier(Group& group)
+{
+  group.shared().barrier();
+}
+
+/// The functions of an algorithm; those of most are the default.
+struct Functions {
+  void (*reduce_scatter)(const Tensor&, Group&) = ring_reduce_scatter;
+  void (*all_gather)(const Tensor&, Group&) = ring_gather;
+  void (*all_reduce)(const Tensor&, Group&) = nullptr;  // null: a reduce-scatter, then an all-gather
+  void (*broadcast)(const Tensor&, int root, Group&) = binomial_broadcast;
+  void (*reduce)(const Tensor&, int root, Group&) = binomial_reduce_sum;
+  void (*barrier)(Group&) = dissemination_barrier;
+};
+
+Functions functions_of(Algorithm algorithm)
 {
   switch (algorithm) {
+    case Algorithm::ring:
+      return {.broadcast = chain_broadcast};
     case Algorithm::tree:
-      return tree_all_gather(values, group);
+      return {
+          .reduce_scatter = tree_reduce_scatter_sum, .all_gather = tree_all_gather, .all_reduce = tree_all_reduce};
     case Algorithm::halving:
-      return doubling_all_gather(values, group);
+      return {.reduce_scatter = halving_reduce_scatter_sum,
+              .all_gather = doubling_all_gather,
+              .all_reduce = halving_all_reduce};
     case Algorithm::hierarchical:
-      return hierarchical_all_gather(values, group);
+      return {.reduce_scatter = hierarchical_reduce_scatter_sum,
+              .all_gather = hierarchical_all_gather,
+              .broadcast = hierarchical_broadcast,
+              .reduce = hierarchical_reduce_sum};
     case Algorithm::shared:
-      return shared_all_gather(values, group);
+      return {shared_reduce_scatter_sum, shared_all_gather, shared_all_reduce_sum,
+              shared_broadcast,          shared_reduce_sum, shared_barrier};
     case Algorithm::library:
-      return library_all_gather(values, group);
+      return {library_reduce_scatter_sum, library_all_gather, library_all_reduce_sum,
+              library_broadcast,          library_reduce_sum, library_barrier};
     default:
-      return ring_all_gather(values, shards_of(values.elements(), group.ranks()), group);
+      return {};
   }
 }
 
@@ -102,35 +132,23 @@ std::string describe_algorithm(const Group& group)
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "reduce-scatter", values, 0, where);
-  make_reduce_scatter(begun.algorithm, values, group);
+  functions_of(begun.algorithm).reduce_scatter(values, group);
   return Partition(values.elements(), group.ranks()).shard(group.rank());
 }
 
 void all_gather(const Tensor& values, Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "all-gather", values, 0, where);
-  make_all_gather(begun.algorithm, values, group);
+  functions_of(begun.algorithm).all_gather(values, group);
 }
 
 void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "all-reduce", values, 0, where);
-  switch (begun.algorithm) {
-    case Algorithm::tree:
-      binomial_reduce_sum(values, 0, group);
-      return binomial_broadcast(values, 0, group);
-    case Algorithm::halving:
-      if (values.bytes() <= doubling_bytes) return doubling_all_reduce_sum(values, group);
-      break;
-    case Algorithm::shared:
-      return shared_all_reduce_sum(values, group);
-    case Algorithm::library:
-      return library_all_reduce_sum(values, group);
-    default:
-      break;
-  }
-  make_reduce_scatter(begun.algorithm, values, group);
-  make_all_gather(begun.algorithm, values, group);
+  const Functions functions = functions_of(begun.algorithm);
+  if (functions.all_reduce != nullptr) return functions.all_reduce(values, group);
+  functions.reduce_scatter(values, group);
+  functions.all_gather(values, group);
 }
 
 Range reduce_scatter_sum(const PartialSum& sum, Group& group, SourceLocation where)
@@ -150,7 +168,7 @@ void all_reduce_sum(const PartialSum& sum, Group& group, SourceLocation where)
   const Tensor& values = sum.subtrees.front();
   const CollectiveCall begun(group, "all-reduce", values, 0, where);
   subtree_reduce_scatter_sum(sum, leaves, group);
-  make_all_gather(begun.algorithm, values, group);
+  functions_of(begun.algorithm).all_gather(values, group);
 }
 
 void all_reduce_sum(std::span<std::int64_t> numbers, Group& group, SourceLocation where)
@@ -189,33 +207,13 @@ std::vector<std::int64_t> all_gather(std::int64_t number, Group& group, SourceLo
 void broadcast(const Tensor& values, int root, Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "broadcast", values, root, where);
-  switch (begun.algorithm) {
-    case Algorithm::ring:
-      return chain_broadcast(values, root, group);
-    case Algorithm::hierarchical:
-      return hierarchical_broadcast(values, root, group);
-    case Algorithm::shared:
-      return shared_broadcast(values, root, group);
-    case Algorithm::library:
-      return library_broadcast(values, root, group);
-    default:
-      return binomial_broadcast(values, root, group);
-  }
+  functions_of(begun.algorithm).broadcast(values, root, group);
 }
 
 void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "reduce", values, root, where);
-  switch (begun.algorithm) {
-    case Algorithm::hierarchical:
-      return hierarchical_reduce_sum(values, root, group);
-    case Algorithm::shared:
-      return shared_reduce_sum(values, root, group);
-    case Algorithm::library:
-      return library_reduce_sum(values, root, group);
-    default:
-      return binomial_reduce_sum(values, root, group);
-  }
+  functions_of(begun.algorithm).reduce(values, root, group);
 }
 
 void all_to_all(const Tensor& sent, const Tensor& received, Group& group, SourceLocation where)
@@ -267,14 +265,7 @@ std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers, Grou
 void barrier(Group& group, SourceLocation where)
 {
   const CollectiveCall begun(group, "barrier", {}, 0, where);
-  switch (begun.algorithm) {
-    case Algorithm::shared:
-      return group.shared().barrier();
-    case Algorithm::library:
-      return library_barrier(group);
-    default:
-      return dissemination_barrier(group);
-  }
+  functions_of(begun.algorithm).barrier(group);
 }
 
 void reserve_scratch(const CollectiveShape& call, Group& group)
