@@ -1,18 +1,16 @@
 #include "common/files/sealed_file.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
+#include <bit>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 #include <xxhash.h>
 
@@ -29,15 +27,32 @@ namespace rankwise {
 
 namespace {
 
-using Seal = std::array<std::byte, seal_bytes>;
 using Digest = std::array<std::byte, sizeof(XXH128_canonical_t)>;
 
-// Offsets of the fields of a seal.
-constexpr std::size_t magic_at = 0, kind_at = 16, version_at = 48, length_at = 56, content_at = 64, own_at = 496;
+/// The seal as it stands in a file.
+struct Seal {
+  std::array<char, 16> magic{};
+  std::array<char, 32> kind{};
+  std::int64_t version = 0, length = 0;
+  Digest content{};
+  std::array<std::byte, 416> zeros{};
+  Digest own{};
+};
+static_assert(sizeof(Seal) == seal_bytes && std::endian::native == std::endian::little);
 
 // Magic number after PNG's: no text file begins like this, and a transfer that converts line ends damages it.
 constexpr std::array<char, 16> magic{'\x89', 'R', 'A', 'N', 'K', 'W', 'I', 'S', 'E', '\r', '\n', '\x1a', '\n'};
-constexpr std::array<char, 8> hdf5_magic{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+
+/// True if a file begins with these letters.
+bool begins_with(const Seal& beginning, std::string_view letters)
+{
+  return std::string_view(beginning.magic.data(), beginning.magic.size()).starts_with(letters);
+}
+
+std::span<std::byte> bytes_of(Seal& seal)
+{
+  return std::as_writable_bytes(std::span(&seal, 1));
+}
 
 Digest canonical(XXH128_hash_t hash)
 {
@@ -69,48 +84,20 @@ bool digest_content(const Descriptor& file, Digest& digest)
 
 Digest digest_of_seal(const Seal& seal)
 {
-  return canonical(XXH3_128bits(seal.data(), own_at));
-}
-
-/// Copies @p bytes to offset @p at of the seal.
-void put(Seal& seal, std::size_t at, std::span<const std::byte> bytes)
-{
-  std::copy(bytes.begin(), bytes.end(), seal.begin() + static_cast<std::ptrdiff_t>(at));
-}
-
-bool holds(const Seal& seal, std::size_t at, std::span<const std::byte> bytes)
-{
-  return std::equal(bytes.begin(), bytes.end(), seal.begin() + static_cast<std::ptrdiff_t>(at));
-}
-
-void put_number(Seal& seal, std::size_t at, std::int64_t value)
-{
-  for (std::size_t i = 0; i < 8; ++i) seal[at + i] = static_cast<std::byte>(value >> 8 * i);
-}
-
-std::int64_t number(const Seal& seal, std::size_t at)
-{
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < 8; ++i) value |= std::to_integer<std::uint64_t>(seal[at + i]) << 8 * i;
-  return static_cast<std::int64_t>(value);
+  return canonical(XXH3_128bits(&seal, offsetof(Seal, own)));
 }
 
 std::string kind_name(const Seal& seal)
 {
-  const std::string field(reinterpret_cast<const char*>(seal.data()) + kind_at, version_at - kind_at);
-  return field.substr(0, field.find('\0'));
+  return {seal.kind.data(), strnlen(seal.kind.data(), seal.kind.size())};
 }
 
 Seal make_seal(const FileKind& kind, std::int64_t length, const Digest& content)
 {
-  check(kind.name.size() <= version_at - kind_at, "the name of a kind of file is too long");
-  Seal seal{};
-  put(seal, magic_at, std::as_bytes(std::span(magic)));
-  put(seal, kind_at, std::as_bytes(std::span(kind.name)));
-  put_number(seal, version_at, kind.version);
-  put_number(seal, length_at, length);
-  put(seal, content_at, content);
-  put(seal, own_at, digest_of_seal(seal));
+  Seal seal{.magic = magic, .version = kind.version, .length = length, .content = content};
+  check(kind.name.size() <= seal.kind.size(), "the name of a kind of file is too long");
+  kind.name.copy(seal.kind.data(), seal.kind.size());
+  seal.own = digest_of_seal(seal);
   return seal;
 }
 
@@ -126,8 +113,8 @@ void seal_file(const std::string& path, const FileKind& kind)
   check(length >= seal_bytes, fmt::format("{} is too short for a seal", path));
   Digest content;
   check_system(digest_content(file, content), doing);
-  const Seal seal = make_seal(kind, length, content);
-  check_system(lseek(file.id(), 0, SEEK_SET) == 0 && write_all(file, seal), doing);
+  Seal seal = make_seal(kind, length, content);
+  check_system(lseek(file.id(), 0, SEEK_SET) == 0 && write_all(file, bytes_of(seal)), doing);
   check_system(fsync(file.id()) == 0, doing);
   check_system(file.close(), doing);
 }
@@ -162,25 +149,22 @@ std::string refusal_of_name(const std::string& path)
 /// Reason why the seal cannot be used; empty if it can.
 std::string refusal_of_seal(const Seal& seal, std::int64_t length, const FileKind& kind)
 {
-  if (holds(seal, 0, std::as_bytes(std::span(hdf5_magic))))
+  if (begins_with(seal, "\x89HDF\r\n\x1a\n"))
     return fmt::format("is not {}: it is an HDF5 file without Rankwise's seal.", kind.called);
-  if (!holds(seal, magic_at, std::as_bytes(std::span(magic))))
-    return fmt::format("is not {}: it does not begin with Rankwise's seal.", kind.called);
+  if (seal.magic != magic) return fmt::format("is not {}: it does not begin with Rankwise's seal.", kind.called);
   if (length < seal_bytes) return fmt::format("is cut short: only {} bytes are left.", length);
-  if (!holds(seal, own_at, digest_of_seal(seal)))
+  if (seal.own != digest_of_seal(seal))
     return "is damaged: its first 512 bytes do not have the digest that they were written with.";
   if (const std::string name = kind_name(seal); name != kind.name)
     return fmt::format("is not {}: it is a file of kind \"{}\", not \"{}\".", kind.called, name, kind.name);
-  if (const std::int64_t version = number(seal, version_at); version != kind.version)
+  if (seal.version != kind.version)
     return fmt::format("is {} of format version {}, which is {} than version {}, the one that this program reads.",
-                       kind.called, version, version > kind.version ? "newer" : "older", kind.version);
-  const std::int64_t sealed_length = number(seal, length_at);
-  if (length < sealed_length)
-    return fmt::format("is cut short: it has {} of its {} bytes.", group_digits(length),
-                       group_digits(sealed_length));
-  if (length > sealed_length)
+                       kind.called, seal.version, seal.version > kind.version ? "newer" : "older", kind.version);
+  if (length < seal.length)
+    return fmt::format("is cut short: it has {} of its {} bytes.", group_digits(length), group_digits(seal.length));
+  if (length > seal.length)
     return fmt::format("is damaged: it has {} bytes, and {} of them were written.", group_digits(length),
-                       group_digits(sealed_length));
+                       group_digits(seal.length));
   return "";
 }
 
@@ -193,13 +177,12 @@ std::string refusal(const std::string& path, const FileKind& kind)
   if (!file.good()) return unreadable();
   const off_t length = lseek(file.id(), 0, SEEK_END);
   Seal seal{};
-  if (length < 0 || read_at(file, 0, seal) < 0) return unreadable();
+  if (length < 0 || read_at(file, 0, bytes_of(seal)) < 0) return unreadable();
   if (length == 0) return fmt::format("is not {}: it is empty.", kind.called);
   if (std::string why = refusal_of_seal(seal, length, kind); !why.empty()) return why;
   Digest content;
   if (!digest_content(file, content)) return unreadable();
-  if (!holds(seal, content_at, content))
-    return "is damaged: its bytes do not have the digest that they were written with.";
+  if (seal.content != content) return "is damaged: its bytes do not have the digest that they were written with.";
   return "";
 }
 
@@ -213,16 +196,16 @@ void check_seal(const std::string& path, const FileKind& kind, const FileRequest
 
 std::string kind_of_file(const std::string& path)
 {
-  constexpr std::array<char, 4> elf{'\x7F', 'E', 'L', 'F'};
+  constexpr std::string_view elf =
+      "\x7F"
+      "ELF";
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return "";  // reading a pipe would empty it
   const Descriptor file(path, O_RDONLY);
   Seal beginning{};
-  if (!file.good() || read_at(file, 0, beginning) < std::ssize(elf)) return "";
-  if (holds(beginning, 0, std::as_bytes(std::span(elf)))) return "a program";
-  if (!holds(beginning, magic_at, std::as_bytes(std::span(magic)))) return "";
-  const auto* const name = reinterpret_cast<const char*>(&beginning[kind_at]);
-  return {name, strnlen(name, version_at - kind_at)};
+  if (!file.good() || read_at(file, 0, bytes_of(beginning)) < std::ssize(elf)) return "";
+  if (begins_with(beginning, elf)) return "a program";
+  return beginning.magic == magic ? kind_name(beginning) : "";
 }
 
 std::string content_digest(const std::string& path)
@@ -231,12 +214,12 @@ std::string content_digest(const std::string& path)
   if (!std::filesystem::is_regular_file(path, error)) return "";  // reading a pipe would empty it
   const Descriptor file(path, O_RDONLY);
   Seal beginning{};
-  const std::int64_t count = file.good() ? read_at(file, 0, beginning) : -1;
+  const std::int64_t count = file.good() ? read_at(file, 0, bytes_of(beginning)) : -1;
   Digest rest{};
-  const bool sealed = holds(beginning, magic_at, std::as_bytes(std::span(magic)));
+  const bool sealed = beginning.magic == magic;
   if (count < 0 || (!sealed && !digest_content(file, rest))) return "";
   Sha256 digest;
-  digest.update(std::span(beginning).first(static_cast<std::size_t>(count)));
+  digest.update(bytes_of(beginning).first(static_cast<std::size_t>(count)));
   digest.update(rest);
   return digest.hex();
 }
