@@ -45,6 +45,14 @@ Hdf5Object open_scalar(const Hdf5Object& object, const std::string& name, const 
   return attribute;
 }
 
+/// Adds a name to a vector of names, as HDF5's iterators call it.
+template <class Info>
+herr_t keep_name(hid_t, const char* name, const Info*, void* names)
+{
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
 }  // namespace
 
 Hdf5Object::Hdf5Object(hid_t id, Close closer, std::string_view doing, SourceLocation where)
@@ -104,12 +112,13 @@ std::string hdf5_cause()
   return cause.substr(0, cause.find(", buf = "));
 }
 
+namespace {
+
+/// Stops HDF5 from printing its error stack.
 void quiet_hdf5()
 {
   check_hdf5(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), "stop HDF5 from printing");
 }
-
-namespace {
 
 /// File access properties: without HDF5's own locks.
 Hdf5Object access_properties(const std::string& doing)
@@ -121,7 +130,9 @@ Hdf5Object access_properties(const std::string& doing)
   return properties;
 }
 
-Hdf5Object open_with(const std::string& path, unsigned flags)
+}  // namespace
+
+Hdf5Object open_hdf5(const std::string& path, unsigned flags)
 {
   quiet_hdf5();
   const std::string doing = "open " + path;
@@ -129,18 +140,6 @@ Hdf5Object open_with(const std::string& path, unsigned flags)
   check(!std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error),
         fmt::format("cannot {}: it is not a file", doing));
   return {H5Fopen(path.c_str(), flags, access_properties(doing).id()), H5Fclose, doing};
-}
-
-}  // namespace
-
-Hdf5Object open_hdf5(const std::string& path)
-{
-  return open_with(path, H5F_ACC_RDONLY);
-}
-
-Hdf5Object open_hdf5_to_write(const std::string& path)
-{
-  return open_with(path, H5F_ACC_RDWR);
 }
 
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block)
@@ -201,11 +200,8 @@ std::int64_t read_integer_attribute(const Hdf5Object& object, const std::string&
 std::vector<std::string> attribute_names(const Hdf5Object& object)
 {
   std::vector<std::string> names;
-  const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-    return 0;
-  };
-  check_hdf5(H5Aiterate2(object.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep, &names), "list attributes");
+  check_hdf5(H5Aiterate2(object.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep_name<H5A_info_t>, &names),
+             "list attributes");
   return names;
 }
 
@@ -276,6 +272,24 @@ struct Selection {
   }
 };
 
+/// Creates a contiguous dataset and allocates it in the file.
+/// @param filled  whether HDF5 writes zeros first.
+Hdf5Object create_dataset(const Hdf5Object& parent, const std::string& name, hid_t type, const Shape& shape,
+                          H5D_fill_time_t filled)
+{
+  const std::string doing = "create dataset " + name;
+  std::array<hsize_t, 2> extents{};
+  check(shape.rank() == 1 || shape.rank() == 2, doing + ": it has neither one nor two dimensions");
+  for (int i = 0; i < shape.rank(); ++i) extents[static_cast<std::size_t>(i)] = static_cast<hsize_t>(shape[i]);
+  const Hdf5Object space(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, doing);
+  const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
+  check_hdf5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), doing);
+  check_hdf5(H5Pset_fill_time(properties.id(), filled), doing);
+  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same numbers make the same bytes
+  return {H5Dcreate2(parent.id(), name.c_str(), type, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+          H5Dclose, doing};
+}
+
 }  // namespace
 
 Hdf5Object create_group(const Hdf5Object& parent, const std::string& name)
@@ -294,41 +308,19 @@ Hdf5Object open_group(const Hdf5Object& parent, const std::string& name)
 std::vector<std::string> members(const Hdf5Object& group)
 {
   std::vector<std::string> names;
-  const auto keep = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-    return 0;
-  };
-  check_hdf5(H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep, &names), "list a group");
+  check_hdf5(H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep_name<H5L_info_t>, &names),
+             "list a group");
   return names;
 }
 
 Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape)
 {
-  const std::string doing = "create dataset " + name;
-  std::array<hsize_t, 2> extents{};
-  check(shape.rank() == 1 || shape.rank() == 2, doing + ": it has neither one nor two dimensions");
-  for (int i = 0; i < shape.rank(); ++i) extents[static_cast<std::size_t>(i)] = static_cast<hsize_t>(shape[i]);
-  const Hdf5Object space(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, doing);
-  const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
-  check_hdf5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), doing);
-  check_hdf5(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), doing);
-  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same numbers make the same bytes
-  return {
-      H5Dcreate2(parent.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
-      H5Dclose, doing};
+  return create_dataset(parent, name, H5T_IEEE_F32LE, shape, H5D_FILL_TIME_NEVER);
 }
 
 Hdf5Object create_u64_dataset(const Hdf5Object& parent, const std::string& name, std::int64_t count)
 {
-  const std::string doing = "create dataset " + name;
-  const auto extent = static_cast<hsize_t>(count);
-  const Hdf5Object space(H5Screate_simple(1, &extent, nullptr), H5Sclose, doing);
-  const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
-  check_hdf5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), doing);
-  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same numbers make the same bytes
-  return {
-      H5Dcreate2(parent.id(), name.c_str(), H5T_STD_U64LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
-      H5Dclose, doing};
+  return create_dataset(parent, name, H5T_STD_U64LE, {count}, H5D_FILL_TIME_IFSET);
 }
 
 void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values)

@@ -61,14 +61,10 @@ std::int64_t check_hdf5(std::int64_t status, std::string_view doing,
 /// HDF5's own reason for the last failed call, innermost cause, one line; empty if none failed.
 std::string hdf5_cause();
 
-/// Stops HDF5 from printing its error stack. The functions below call it; call it before using HDF5 directly.
-void quiet_hdf5();
-
-/// Opens @p path for reading. Throws Error.
-Hdf5Object open_hdf5(const std::string& path);
-/// Opens @p path for reading and writing. Throws Error.
-Hdf5Object open_hdf5_to_write(const std::string& path);
-/// Creates @p path, or truncates it if it exists. Throws Error. None of these three functions uses HDF5's file
+/// Opens @p path. Throws Error.
+/// @param flags  H5F_ACC_RDWR: for reading and writing.
+Hdf5Object open_hdf5(const std::string& path, unsigned flags = H5F_ACC_RDONLY);
+/// Creates @p path, or truncates it if it exists. Throws Error. Neither of these functions uses HDF5's file
 /// locking, which fails on file systems without locks; FileLock protects the file instead.
 /// @param path        the file.
 /// @param user_block  bytes that HDF5 reserves at the beginning of the file: 0, 512 or a greater power of two.

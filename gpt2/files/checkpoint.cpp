@@ -315,7 +315,7 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info)
 void write_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
 {
   or_remove_temporary(path, [&] {
-    Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    Hdf5Object file = open_hdf5(temporary_name(path), H5F_ACC_RDWR);
     Digests digests = read_digests(file);
     for_each_block(file, shard,
                    [&](const StoredTensor& tensor, const std::vector<Hdf5Slab>& slabs, const Tensor& host,

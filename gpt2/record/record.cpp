@@ -62,7 +62,7 @@ void begin_record(const std::string& path, const Record& record)
 void add_step(const std::string& path, const Record& record, std::span<const RecordEntry> step,
               std::span<const RecordedValues> values)
 {
-  Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+  Hdf5Object file = open_hdf5(temporary_name(path), H5F_ACC_RDWR);
   {
     const Hdf5Object group = open_group(file, "entries");
     Hdf5Object dataset = create_u64_dataset(group, fmt::format("step {:08}", step.front().step),

@@ -47,7 +47,7 @@ void change(const std::string& path, const Change& change)
 {
   std::filesystem::rename(path, temporary_name(path));
   {
-    Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    Hdf5Object file = open_hdf5(temporary_name(path), H5F_ACC_RDWR);
     change(file);
     file.close("change a token file");
   }

@@ -224,7 +224,7 @@ TEST_CASE(
   refused({{0, n - 1}}, nothing);
   refused({{0, n}, {n / 2, 1}}, nothing);
   refused({{0, n}}, [&] {
-    const Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    const Hdf5Object file = open_hdf5(temporary_name(path), H5F_ACC_RDWR);
     const float lost = 0;
     write_slab(open_plain_dataset(open_group(file, "second_moments"), "ln_f.bias"),
                {.count = {1, 1}, .at = {0, 1}, .block = {1, 1}, .at_in_block = {0, 0}}, &lost);

@@ -114,7 +114,7 @@ void change(const std::string& path, const std::function<void(const Hdf5Object&)
 {
   std::filesystem::rename(path, temporary_name(path));
   {
-    Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    Hdf5Object file = open_hdf5(temporary_name(path), H5F_ACC_RDWR);
     change(file);
     file.close("change a checkpoint");
   }
