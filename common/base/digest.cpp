@@ -11,37 +11,24 @@
 
 namespace rankwise {
 
-/// OpenSSL's state of one digest.
-struct Sha256::Context {
-  EVP_MD_CTX* state = EVP_MD_CTX_new();
-  Context() = default;
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ~Context() { EVP_MD_CTX_free(state); }
-};
-
-Sha256::Sha256() : context_(std::make_unique<Context>())
+Sha256::Sha256() : state_(EVP_MD_CTX_new(), &EVP_MD_CTX_free)
 {
-  check(context_->state != nullptr && EVP_DigestInit_ex(context_->state, EVP_sha256(), nullptr) == 1,
+  check(state_ != nullptr && EVP_DigestInit_ex(state_.get(), EVP_sha256(), nullptr) == 1,
         "OpenSSL could not begin a SHA-256 digest");
 }
 
-Sha256::~Sha256() = default;
-Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
-
 void Sha256::update(std::span<const std::byte> bytes)
 {
-  check(EVP_DigestUpdate(context_->state, bytes.data(), bytes.size()) == 1, "OpenSSL could not extend a digest");
+  check(EVP_DigestUpdate(state_.get(), bytes.data(), bytes.size()) == 1, "OpenSSL could not extend a digest");
 }
 
 std::string Sha256::hex() const
 {
   // Finishing invalidates the state, so a copy is finished.
-  const Context copy;
+  const Sha256 copy;
   std::array<unsigned char, 32> digest{};
-  check(copy.state != nullptr && EVP_MD_CTX_copy_ex(copy.state, context_->state) == 1 &&
-            EVP_DigestFinal_ex(copy.state, digest.data(), nullptr) == 1,
+  check(EVP_MD_CTX_copy_ex(copy.state_.get(), state_.get()) == 1 &&
+            EVP_DigestFinal_ex(copy.state_.get(), digest.data(), nullptr) == 1,
         "OpenSSL could not finish a digest");
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }

@@ -9,6 +9,8 @@
 /// @file
 /// SHA-256 digests: two runs that print the same digest hold the same bits.
 
+struct evp_md_ctx_st;  ///< OpenSSL's state of a digest
+
 namespace rankwise {
 
 /// SHA-256 digest of bytes that arrive piece by piece. It depends on their order, not on the sizes of the pieces.
@@ -17,9 +19,6 @@ class Sha256 {
  public:
   /// Starts with the digest of no bytes.
   Sha256();
-  ~Sha256();
-  Sha256(Sha256&&) noexcept;             ///< the moved-from object can only be destroyed or assigned to
-  Sha256& operator=(Sha256&&) noexcept;  ///< as above
 
   /// Appends @p bytes. Pass numbers as std::as_bytes(span): their bytes in memory count (little-endian).
   void update(std::span<const std::byte> bytes);
@@ -28,8 +27,7 @@ class Sha256 {
   std::string hex() const;
 
  private:
-  struct Context;
-  std::unique_ptr<Context> context_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> state_;
 };
 
 /// Hash of bytes at nearly the speed of reading them. Two different copies collide with probability 2^-64; it does

@@ -32,9 +32,7 @@ std::unique_ptr<Device> make_cuda_device()
   throw Error("this program knows no GPU");
 }
 
-struct Sha256::Context {};
-Sha256::Sha256() = default;
-Sha256::~Sha256() = default;
+Sha256::Sha256() : state_(nullptr, [](evp_md_ctx_st*) {}) {}
 void Sha256::update(std::span<const std::byte>) {}
 std::string Sha256::hex() const
 {
