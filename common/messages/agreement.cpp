@@ -11,10 +11,9 @@ namespace rankwise {
 
 std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own)
 {
-  const int N = communicator.ranks(), length = static_cast<int>(own.size());
-  std::vector<int> lengths(static_cast<std::size_t>(N)), places(static_cast<std::size_t>(N));
-  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator.handle()),
-            "gathering texts");
+  const int length = static_cast<int>(own.size());
+  const std::vector<int> lengths = gather_all(length, communicator.handle(), "gathering texts");
+  std::vector<int> places(lengths.size());
   int total = 0;
   for (std::size_t r = 0; r < lengths.size(); ++r) places[r] = std::exchange(total, total + lengths[r]);
   std::string all(static_cast<std::size_t>(total), ' ');

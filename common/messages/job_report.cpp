@@ -22,16 +22,12 @@ namespace {
 
 nlohmann::json provenance()
 {
-  char host[MPI_MAX_PROCESSOR_NAME] = "", mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0;
-  check_mpi(MPI_Get_processor_name(host, &length), "asking MPI for the name of the host");
-  check_mpi(MPI_Get_library_version(mpi, &length), "asking MPI for its version");
-  const std::string version(mpi);  // as "Open MPI v4.1.4, package: ..."
+  const std::string mpi = mpi_library();
   return {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
-          {"host", host},
+          {"host", host_name()},
           {"revision", revision()},
           {"compiler", RANKWISE_COMPILER},
-          {"mpi", version.substr(0, version.find(','))}};
+          {"mpi", mpi.substr(0, mpi.find(','))}};
 }
 
 }  // namespace
@@ -52,24 +48,14 @@ struct RankMemory {
   std::int64_t peak_total;
 };
 
-/// Gathers the device memory of all ranks on all ranks.
-std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger& measured,
-                                      const CategoryBytes& formula, const CategoryBytes& most)
-{
-  const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most,
-                       measured.peak_total(Tier::device)};
-  std::vector<RankMemory> all(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, job_ranks()),
-            "gathering the memory of all ranks");
-  return all;
-}
-
 }  // namespace
 
 void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
                    const CategoryBytes& formula, const CategoryBytes& most_by_formula)
 {
-  const std::vector<RankMemory> ranks = memory_of_all(session, measured, formula, most_by_formula);
+  const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most_by_formula,
+                       measured.peak_total(Tier::device)};
+  const std::vector<RankMemory> ranks = gather_all(own, job_ranks(), "gathering the memory of all ranks");
   const RankMemory& largest = *std::max_element(
       ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.peak_total < b.peak_total; });
   std::vector<Line> lines;

@@ -1,7 +1,6 @@
 #include "common/messages/mesh.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -14,6 +13,7 @@
 #endif
 
 #include "common/base/error.hpp"
+#include "common/messages/agreement.hpp"
 
 namespace rankwise {
 
@@ -37,26 +37,6 @@ std::string own_cores()
   }
 #endif
   return "any";
-}
-
-/// Host and cores of a rank, as sent in a message.
-struct Place {
-  std::array<char, 64> host{};
-  std::array<char, 32> cores{};
-};
-
-std::vector<Place> all_places(const Communicator& communicator)
-{
-  Place own;
-  std::array<char, MPI_MAX_PROCESSOR_NAME> host{};
-  int length = 0;
-  check_mpi(MPI_Get_processor_name(host.data(), &length), "asking for the name of this host");
-  std::copy_n(host.begin(), std::min<std::size_t>(host.size(), own.host.size() - 1), own.host.begin());
-  own_cores().copy(own.cores.data(), own.cores.size() - 1);
-  std::vector<Place> all(static_cast<std::size_t>(communicator.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, communicator.handle()),
-            "asking where all ranks run");
-  return all;
 }
 
 /// Index of an axis.
@@ -156,13 +136,14 @@ int Mesh::coordinate(int rank, const std::string& axis) const
 
 std::string Mesh::table() const
 {
-  const std::vector<Place> places = all_places(world_->communicator());
+  const std::vector<std::string> hosts = gather_texts(world_->communicator(), host_name()),
+                                 cores = gather_texts(world_->communicator(), own_cores());
   std::string text = fmt::format("{:>4}  {:<20}  {:<10}", "rank", "host", "cores");
   for (const Axis& axis : axes_) text += fmt::format("  {:>5}", axis.name);
   text += "  groups";
   for (int r = 0; r < world_->ranks(); ++r) {
-    const Place& place = places[static_cast<std::size_t>(r)];
-    text += fmt::format("\n{:>4}  {:<20}  {:<10}", r, place.host.data(), place.cores.data());
+    const auto at = static_cast<std::size_t>(r);
+    text += fmt::format("\n{:>4}  {:<20.63}  {:<10.31}", r, hosts[at], cores[at]);
     std::vector<std::string> lines;
     for (const Axis& axis : axes_) {
       text += fmt::format("  {:>5}", coordinate(r, axis.name));

@@ -17,6 +17,7 @@
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/memory/host_memory.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 
@@ -80,10 +81,7 @@ void write(std::array<char, size>& to, const std::string& text)
 Place own_place()
 {
   Place own;
-  std::array<char, MPI_MAX_PROCESSOR_NAME> host{};
-  int length = 0;
-  check_mpi(MPI_Get_processor_name(host.data(), &length), "asking for the name of this host");
-  write(own.host, {host.data(), static_cast<std::size_t>(length)});
+  write(own.host, host_name());
   const GpuFacts gpu = gpu_facts();
   write(own.gpu, gpu.name);
   own.memory_bytes = gpu.memory_bytes;
@@ -119,12 +117,9 @@ Cores own_cores()
 
 /// Reports machines whose ranks are bound to fewer cores than they have threads: OpenMP binds the threads of a rank as if there
 /// were no other rank.
-void report_cores(Report& report, const Session& session)
+void report_cores(Report& report)
 {
-  const Cores own = own_cores();
-  std::vector<Cores> ranks(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, ranks.data(), sizeof own, MPI_BYTE, job_ranks()),
-            "asking for the cores of all ranks");
+  const std::vector<Cores> ranks = gather_all(own_cores(), job_ranks(), "asking for the cores of all ranks");
   std::map<int, Cores> machines;  // by their lowest rank
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     Cores& of_machine = machines[machine_of_ranks()[r]];
@@ -157,14 +152,11 @@ void start_threads(int threads)
                     "Unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or use as many threads as they allow.");
 }
 
-void report_placement(Report& report, const Session& session, DeviceKind device)
+void report_placement(Report& report, DeviceKind device)
 {
-  report_cores(report, session);
+  report_cores(report);
   if (device != DeviceKind::cuda) return;
-  const Place own = own_place();
-  std::vector<Place> places(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, job_ranks()),
-            "asking where all ranks compute");
+  const std::vector<Place> places = gather_all(own_place(), job_ranks(), "asking where all ranks compute");
   std::string table = fmt::format("{:>4}  {:<20}  {:>3}  {:<24}  {:>16}", "rank", "host", "GPU", "name", "bytes");
   nlohmann::json& json = report.json()["placement"];
   for (std::size_t r = 0; r < places.size(); ++r) {

@@ -6,7 +6,6 @@
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/options.hpp"
 #include "common/program/report.hpp"
-#include "common/program/session.hpp"
 
 /// @file
 /// Placement of ranks on devices, and whether a run fits in their memory.
@@ -31,7 +30,7 @@ void start_threads(int threads);
 /// Says so if the ranks of a machine are bound to fewer cores than they have threads while others are free. If the ranks
 /// compute on GPUs: prints rank, host, GPU, its name and memory for all ranks, and adds `placement` to
 /// the JSON document. All ranks make this call.
-void report_placement(Report& report, const Session& session, DeviceKind device);
+void report_placement(Report& report, DeviceKind device);
 
 /// Reports block "GPU memory": bytes counted by rank 0's ledger beside the memory in use on its GPU by all
 /// processes. Does nothing on a CPU.

@@ -91,15 +91,6 @@ void end_job_after_exit()
       {fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()), exit_failure});
 }
 
-/// Version text of the MPI library.
-std::string mpi_library()
-{
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text.data(), &length), "asking for the version of MPI");
-  return {text.data(), static_cast<std::size_t>(length)};
-}
-
 [[noreturn]] void end_job_after_uncaught_exception()
 {
   abort_job(describe(std::current_exception()));
@@ -195,9 +186,7 @@ void Session::find_machines()
   check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
   int lowest = rank_;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, machine_), "naming a machine");
-  job.machine_of.resize(static_cast<std::size_t>(ranks_));
-  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, job_ranks()),
-            "asking for the machines of all ranks");
+  job.machine_of = gather_all(lowest, job_ranks(), "asking for the machines of all ranks");
 }
 
 /// Creates job.spoken: one integer in shared memory for each machine, allocated by its first rank.
@@ -245,6 +234,22 @@ void check_mpi(int code, std::string_view doing, SourceLocation where)
   if (!is_rank_failure(code)) throw Error(message, where);
   revoke_all();
   throw RankFailure(message, false, where);
+}
+
+std::string host_name()
+{
+  std::array<char, MPI_MAX_PROCESSOR_NAME> text{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(text.data(), &length), "asking for the name of this host");
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+std::string mpi_library()
+{
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "asking for the version of MPI");
+  return {text.data(), static_cast<std::size_t>(length)};
 }
 
 Failure describe(std::exception_ptr exception)

@@ -85,6 +85,26 @@ const std::vector<int>& machine_of_ranks();
 /// `check_mpi(MPI_Barrier(job_ranks()), "waiting for all ranks")`.
 void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLocation::current());
 
+/// Gathers a value from each rank of @p communicator on all of them, which make this call together.
+/// @param own  this rank's; a number, or a structure of numbers and arrays.
+/// @return     the values, by rank.
+template <class T>
+std::vector<T> gather_all(const T& own, MPI_Comm communicator, std::string_view doing,
+                          SourceLocation where = SourceLocation::current())
+{
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(communicator, &ranks), doing, where);
+  std::vector<T> all(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, communicator), doing,
+            where);
+  return all;
+}
+
+/// MPI's name of this machine.
+std::string host_name();
+/// Name and version of the MPI library, as "Open MPI v4.1.4, package: ...".
+std::string mpi_library();
+
 /// Message about an exception, and the exit status of the job.
 struct Failure {
   std::string message;  ///< "file:line: what, while doing it"; a UserError's own text as it is

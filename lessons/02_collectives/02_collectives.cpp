@@ -138,7 +138,7 @@ int run(const CollectiveOptions& options, const Session& session)
   }
   Bench bench(options);
   begin(report, options, session, bench.topology);
-  report_placement(report, session, options.device);
+  report_placement(report, options.device);
   if (!bench.carrier.text.empty()) report.comment(bench.carrier.text);
   report.comment(describe_algorithm(*bench.make_group({"all-reduce", "auto"})));
   if (!options.trace.empty()) {

@@ -238,10 +238,7 @@ Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line
 
   findings.algorithm = chosen_algorithm(group->algorithm(), bench.topology, candidate.collective, values.bytes());
   const RankCost own{bench.traffic.total(), bench.ledger.current(Tier::device)[Category::communication]};
-  findings.measured.resize(static_cast<std::size_t>(N));
-  check_mpi(
-      MPI_Allgather(&own, sizeof own, MPI_BYTE, findings.measured.data(), sizeof own, MPI_BYTE, bench.all.handle()),
-      "comparing the ranks' numbers");
+  findings.measured = gather_all(own, bench.all.handle(), "comparing the ranks' numbers");
   for (int r = 0; r < N; ++r) findings.formula.push_back(cost_of(candidate, bench.options, bench.topology, r));
 
   const Buffer result = bench.vector("result");

@@ -83,7 +83,7 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
 {
   begin_report(report_, layout, table, run_.options, run_.tokens);
   report_.json()["provenance"]["products"] = run_.arithmetic.products(run_.options.device, run_.options.precision);
-  report_placement(report_, run_.session, run_.options.device);
+  report_placement(report_, run_.options.device);
   if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
   if (!description.empty()) report_.comment(description);
   const std::string lesson = report_.json()["lesson"];

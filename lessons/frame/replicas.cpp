@@ -100,11 +100,8 @@ std::uint64_t hash_of(Stream& stream, const Tensor& elements)
 
 void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when)
 {
-  const std::uint64_t own = hash_of(stream, parameters);
-  std::vector<std::uint64_t> hashes(machine_of_ranks().size());
-  check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, job_ranks()),
-            "comparing what ranks have");
-
+  const std::vector<std::uint64_t> hashes =
+      gather_all(hash_of(stream, parameters), job_ranks(), "comparing what ranks have");
   std::vector<std::size_t> different;
   for (std::size_t r = 1; r < hashes.size(); ++r)
     if (hashes[r] != hashes[0]) different.push_back(r);

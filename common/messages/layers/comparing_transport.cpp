@@ -71,12 +71,8 @@ ComparingTransport::ComparingTransport(Transport& inner, const Communicator& com
 
 void ComparingTransport::enter(const Collective& collective)
 {
-  const Call own = as_call(collective);
-  std::vector<Call> calls(static_cast<std::size_t>(ranks()));
-  check_mpi(
-      MPI_Allgather(&own, sizeof(Call), MPI_BYTE, calls.data(), sizeof(Call), MPI_BYTE, communicator_.handle()),
-      "comparing what ranks call");
-
+  const std::vector<Call> calls =
+      gather_all(as_call(collective), communicator_.handle(), "comparing what ranks call");
   std::map<Call, std::vector<int>> ranks_by_call;
   for (std::size_t r = 0; r < calls.size(); ++r) ranks_by_call[calls[r]].push_back(static_cast<int>(r));
   if (ranks_by_call.size() > 1) {
