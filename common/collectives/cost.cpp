@@ -11,6 +11,7 @@
 #include "common/base/partition.hpp"
 #include "common/collectives/chain.hpp"
 #include "common/collectives/halving.hpp"
+#include "common/collectives/hierarchical.hpp"
 #include "common/collectives/ring.hpp"
 #include "common/collectives/shared.hpp"
 #include "common/collectives/subtrees.hpp"
@@ -37,11 +38,6 @@ struct Caller {
   }
 };
 
-int largest_power_of_two(int N)
-{
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(N)));
-}
-
 int steps_of_doubling(int N)
 {
   return std::bit_width(static_cast<unsigned>(N - 1));
@@ -64,12 +60,12 @@ Traffic ring_traffic(bool gather, const std::vector<Share>& shares, int rank, co
 /// Scratch for the messages that a reduce-scatter has in flight at a time.
 std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Caller& c)
 {
+  const int ranks = static_cast<int>(shares.size());
   std::int64_t most = 0;
-  for (int q = 0; q < static_cast<int>(shares.size()); ++q)
+  for (int q = 0; q < ranks; ++q)
     for (const Range& piece : shares[static_cast<std::size_t>(q)])
-      if (q != (rank + static_cast<int>(shares.size()) - 1) % static_cast<int>(shares.size()))
-        most = std::max(most, std::min(piece.count, ring_message_bytes / c.s));
-  return shares.size() > 1 ? ring_messages * most * c.s : 0;
+      if (q != (rank + ranks - 1) % ranks) most = std::max(most, std::min(piece.count, ring_message_bytes / c.s));
+  return ranks > 1 ? ring_messages * most * c.s : 0;
 }
 
 /// Traffic of a ring of all ranks, whose shards have one of two sizes: a dry run asks for it of every rank of
@@ -95,13 +91,13 @@ std::int64_t elements_of_class(int rank, int distance, const Caller& c)
 {
   std::int64_t elements = 0;
   for (int q = 0; q < c.N; ++q)
-    if (q % largest_power_of_two(c.N) % distance == rank % distance) elements += c.shard(q).count;
+    if (q % power_below(c.N) % distance == rank % distance) elements += c.shard(q).count;
   return elements;
 }
 
 Traffic halving_traffic(const Caller& c)
 {
-  const int P = largest_power_of_two(c.N);
+  const int P = power_below(c.N);
   if (c.r >= P) return c.message(c.n);
   Traffic sum;
   for (int distance = 1; distance < P; distance *= 2)
@@ -112,7 +108,7 @@ Traffic halving_traffic(const Caller& c)
 
 Traffic doubling_traffic(const Caller& c)
 {
-  const int P = largest_power_of_two(c.N);
+  const int P = power_below(c.N);
   if (c.r >= P) return c.message(c.shard(c.r).count);
   Traffic sum;
   for (int distance = 1; distance < P; distance *= 2) sum += c.message(elements_of_class(c.r, 2 * distance, c));
@@ -122,7 +118,7 @@ Traffic doubling_traffic(const Caller& c)
 
 Traffic doubling_all_reduce_traffic(const Caller& c)
 {
-  const int P = largest_power_of_two(c.N);
+  const int P = power_below(c.N);
   if (c.r >= P) return c.message(c.n);
   Traffic sum;
   for (int distance = 1; distance < P; distance *= 2) sum += c.message(c.n);
@@ -133,7 +129,7 @@ Traffic doubling_all_reduce_traffic(const Caller& c)
 /// Scratch of the largest step: shards that two ranks exchange, or all values of the rank that this one acts for.
 std::int64_t halving_scratch(bool reduces, const Caller& c)
 {
-  const int P = largest_power_of_two(c.N);
+  const int P = power_below(c.N);
   if (c.r >= P) return 0;
   std::int64_t most = reduces && c.r + P < c.N ? c.n : 0;
   for (int distance = 1; distance < P; distance *= 2)
@@ -210,53 +206,37 @@ Traffic chain_traffic(const Caller& c)
 
 // ---- Two levels ----
 
-/// A rank of a two-level group: its position on its node, and the shards at each level.
+/// A rank of a two-level group: its part at each level, and the shards there.
 struct Levels {
   Caller inside, between;
-  int root_place;
-  std::vector<Share> inside_shares, between_shares;
+  LevelShares shares;
+
+  /// True if the root is in the rank's column.
+  bool in_column() const { return inside.r == inside.root; }
 };
 
 Levels levels_of(const Topology& topology, const Caller& c)
 {
-  const int L = topology.ranks_per_node();
   const auto node_of = [&](int rank) { return topology.node_of[static_cast<std::size_t>(rank)]; };
-  const auto place_of = [&](int rank) {
-    const std::vector<int> ranks = topology.ranks_of(node_of(rank));
-    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  };
-  Levels levels{{c.n, c.s, L, place_of(c.r), place_of(c.root)},
-                {c.n, c.s, topology.nodes, node_of(c.r), node_of(c.root)},
-                place_of(c.root),
-                std::vector<Share>(static_cast<std::size_t>(L)),
-                {}};
-  for (int node = 0; node < topology.nodes; ++node)
-    for (const int rank : topology.ranks_of(node))
-      levels.inside_shares[static_cast<std::size_t>(place_of(rank))].push_back(c.shard(rank));
-  for (const Range& shard : levels.inside_shares[static_cast<std::size_t>(place_of(c.r))])
-    levels.between_shares.push_back({shard});
-  return levels;
+  return {{c.n, c.s, topology.ranks_per_node(), topology.place_of(c.r), topology.place_of(c.root)},
+          {c.n, c.s, topology.nodes, node_of(c.r), node_of(c.root)},
+          level_shares_of(c.n, topology, c.r)};
 }
 
 Traffic hierarchical_traffic(std::string_view collective, const Topology& topology, const Caller& c)
 {
   const Levels levels = levels_of(topology, c);
-  const bool in_column = levels.inside.r == levels.root_place;
+  if (collective == "broadcast" || collective == "reduce") {
+    const auto traffic = collective == "reduce" ? binomial_reduce_traffic : binomial_broadcast_traffic;
+    Traffic sum = traffic(levels.inside);
+    if (levels.in_column()) sum += traffic(levels.between);
+    return sum;
+  }
   Traffic sum;
-  if (collective == "broadcast") {
-    sum = binomial_broadcast_traffic(levels.inside);
-    if (in_column) sum += binomial_broadcast_traffic(levels.between);
-    return sum;
-  }
-  if (collective == "reduce") {
-    sum = binomial_reduce_traffic(levels.inside);
-    if (in_column) sum += binomial_reduce_traffic(levels.between);
-    return sum;
-  }
   for (const bool gather : {false, true}) {
     if (collective == (gather ? "reduce-scatter" : "all-gather")) continue;
-    sum += ring_traffic(gather, levels.inside_shares, levels.inside.r, c);
-    sum += ring_traffic(gather, levels.between_shares, levels.between.r, c);
+    sum += ring_traffic(gather, levels.shares.inside, levels.inside.r, c);
+    sum += ring_traffic(gather, levels.shares.between, levels.between.r, c);
   }
   return sum;
 }
@@ -264,12 +244,11 @@ Traffic hierarchical_traffic(std::string_view collective, const Topology& topolo
 ScratchBytes hierarchical_scratch(std::string_view collective, const Topology& topology, const Caller& c)
 {
   const Levels levels = levels_of(topology, c);
-  const bool in_column = levels.inside.r == levels.root_place;
   if (collective == "reduce")
     return {.inside = binomial_reduce_scratch(levels.inside),
-            .between = in_column ? binomial_reduce_scratch(levels.between) : 0};
-  return {.inside = ring_scratch(levels.inside_shares, levels.inside.r, c),
-          .between = ring_scratch(levels.between_shares, levels.between.r, c)};
+            .between = levels.in_column() ? binomial_reduce_scratch(levels.between) : 0};
+  return {.inside = ring_scratch(levels.shares.inside, levels.inside.r, c),
+          .between = ring_scratch(levels.shares.between, levels.between.r, c)};
 }
 
 // ---- All-to-all ----
@@ -394,7 +373,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   if (collective == "reduce" || (tree && collective != "all-gather")) return {binomial_reduce_scratch(c)};
   if (tree) return {};
   if (shape.algorithm == Algorithm::ring) return {collective == "all-gather" ? 0 : ring_scratch(c)};
-  if (summed_whole(shape, c)) return {c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0};
+  if (summed_whole(shape, c)) return {c.N > 1 && rank < power_below(c.N) ? c.n * c.s : 0};
   return {halving_scratch(collective != "all-gather", c)};
 }
 

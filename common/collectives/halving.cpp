@@ -8,16 +8,15 @@
 
 namespace rankwise {
 
-namespace {
-
-/// Numbers of shards of a Partition.
-using Shards = std::vector<int>;
-
-/// The largest power of two that is at most N.
 int power_below(int N)
 {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(N)));
 }
+
+namespace {
+
+/// Numbers of shards of a Partition.
+using Shards = std::vector<int>;
 
 /// Shards for which rank @p r is responsible after all distances below @p distance: those with the same number
 /// modulo P modulo distance.

@@ -14,6 +14,9 @@
 
 namespace rankwise {
 
+/// The largest power of two that is at most N: P.
+int power_below(int N);
+
 /// Leaves on each rank the finished sum of shard r of Partition(n, N).
 ///
 /// N = 4     start      distance 1             distance 2

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/collectives/ring.hpp"
 #include "common/messages/group.hpp"
 
 /// @file
@@ -16,6 +17,17 @@
 ///          rank 3, pos. 1    sums the shards 1 and 3       exchanges with rank 1, keeps 3
 
 namespace rankwise {
+
+/// The shards at both levels. The members of a node or column are in the order of their ranks.
+struct LevelShares {
+  std::vector<Share> inside;   ///< by position on the node: shard of its column
+  std::vector<Share> between;  ///< by node: shard of the rank's column there
+};
+
+/// The shards of a rank of a group.
+/// @param n         number of elements of the vector.
+/// @param topology  nodes of the group's ranks, all of the same size.
+LevelShares level_shares_of(std::int64_t n, const Topology& topology, int rank);
 
 /// Leaves on each rank the finished sum of shard r: a ring inside each node, then one in each column.
 /// @param values  (n) any type that can be added, the same n on all ranks.

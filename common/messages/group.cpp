@@ -84,7 +84,7 @@ void Group::add_innermost()
 void Group::make_levels()
 {
   const std::vector<int> on_node = topology_.ranks_of(topology_.node_of[static_cast<std::size_t>(rank())]);
-  const auto place = static_cast<std::size_t>(std::ranges::find(on_node, rank()) - on_node.begin());
+  const auto place = static_cast<std::size_t>(topology_.place_of(rank()));
   std::vector<int> at_place;  // the ranks with this rank's place on their nodes
   for (int node = 0; node < topology_.nodes; ++node) at_place.push_back(topology_.ranks_of(node)[place]);
   GroupSetup setup = setup_;

@@ -1,5 +1,6 @@
 #include "common/messages/topology.hpp"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -15,6 +16,12 @@ std::vector<int> Topology::ranks_of(int node) const
   for (int r = 0; r < static_cast<int>(node_of.size()); ++r)
     if (node_of[static_cast<std::size_t>(r)] == node) ranks.push_back(r);
   return ranks;
+}
+
+int Topology::place_of(int rank) const
+{
+  const auto own = node_of.begin() + rank;
+  return static_cast<int>(std::count(node_of.begin(), own, *own));
 }
 
 int Topology::ranks_per_node() const

@@ -20,6 +20,8 @@ struct Topology {
 
   /// The ranks of a node, in order.
   std::vector<int> ranks_of(int node) const;
+  /// Position of a rank among the ranks of its node.
+  int place_of(int rank) const;
   /// Number of ranks on each node; 0 if it differs between nodes.
   int ranks_per_node() const;
   /// Topology of a subset of these ranks; nodes are renumbered.
