@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "tests/catch.hpp"
 #include "tests/world.hpp"
 
@@ -81,8 +82,7 @@ CATCH_REGISTER_LISTENER(EndJobOnFailure)
 
 CATCH_TRANSLATE_EXCEPTION(const rankwise::Error& error)
 {
-  return fmt::format("{}:{}: {}", rankwise::short_file_name(error.where().file_name()), error.where().line(),
-                     error.what());
+  return fmt::format("{}: {}", rankwise::text_of(error.where()), error.what());
 }
 
 const rankwise::Session& rankwise::world()

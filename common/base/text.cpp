@@ -75,6 +75,11 @@ std::string looked_for(const std::string& path)
   return error || whole == path ? "" : fmt::format(" ({})", whole.string());
 }
 
+std::string text_of(SourceLocation where)
+{
+  return fmt::format("{}:{}", short_file_name(where.file_name()), where.line());
+}
+
 std::string_view trimmed(std::string_view text)
 {
   constexpr std::string_view blanks = " \t\r\n";

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/source_location.hpp"
+
 /// @file
 /// Formatting of numbers, comparison of words that a user typed, and text as a terminal shows it.
 
@@ -30,6 +32,9 @@ std::string one_of(const std::vector<std::string>& words);
 /// The absolute path that a relative one stands for, as " (/home/me/run.h5)": for messages about files. Empty for
 /// an absolute path.
 std::string looked_for(const std::string& path);
+
+/// A source line as messages show it: "common/base/text.hpp:12".
+std::string text_of(SourceLocation where);
 
 /// The parts of a text between the characters @p at, the last one only if it is not empty: split("a,b", ',') is a, b.
 std::vector<std::string> split(const std::string& text, char at);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
@@ -23,9 +24,7 @@ Pending::~Pending()
     started_->abandon();
     return;
   }
-  abort_job({fmt::format("{}:{}: {} was never waited for", short_file_name(started_->where.file_name()),
-                         started_->where.line(), started_->what),
-             exit_failure});
+  abort_job({fmt::format("{}: {} was never waited for", text_of(started_->where), started_->what), exit_failure});
 }
 
 Pending& Pending::operator=(Pending&& other) noexcept

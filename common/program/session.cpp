@@ -263,8 +263,7 @@ Failure describe(std::exception_ptr exception)
   } catch (const UserError& e) {
     return {e.what(), exit_user_error};
   } catch (const Error& e) {
-    return {fmt::format("{}:{}: {}{}", short_file_name(e.where().file_name()), e.where().line(), e.what(), span),
-            exit_failure};
+    return {fmt::format("{}: {}{}", text_of(e.where()), e.what(), span), exit_failure};
   } catch (const std::exception& e) {
     return {fmt::format("{}{}", e.what(), span), exit_failure};
   } catch (...) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 
 namespace rankwise {
@@ -87,8 +88,7 @@ std::pair<std::string_view, Work> TimeLedger::innermost_span()
 
 std::string TimeLedger::Span::text() const
 {
-  return fmt::format("{} ({}:{})", std::string_view(name_.data(), name_length_),
-                     short_file_name(where_.file_name()), where_.line());
+  return fmt::format("{} ({})", std::string_view(name_.data(), name_length_), text_of(where_));
 }
 
 double TimeLedger::seconds(Work work) const

@@ -9,6 +9,7 @@
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
+#include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 
 namespace rankwise {
@@ -52,11 +53,6 @@ std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memo
                    {"args", series}});
   }
   return all;
-}
-
-std::string text_of(SourceLocation where)
-{
-  return fmt::format("{}:{}", short_file_name(where.file_name()), where.line());
 }
 
 /// One end of the arrow of a message. Both ends have one id, by which a viewer joins them.

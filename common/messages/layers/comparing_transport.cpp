@@ -57,8 +57,7 @@ void compare_counts(const Collective& collective, const Communicator& communicat
         who += fmt::format("rank {} sends {} elements to rank {}, which expects {}\n", q, group_digits(sent), r,
                            group_digits(expected));
   if (!who.empty())
-    throw UserError(fmt::format("the counts of an all-to-all do not fit at {}:{}.",
-                                short_file_name(collective.where.file_name()), collective.where.line()),
+    throw UserError(fmt::format("the counts of an all-to-all do not fit at {}.", text_of(collective.where)),
                     who + "Each rank has to expect what the other sends: exchange the counts first.");
 }
 
@@ -80,8 +79,7 @@ void ComparingTransport::enter(const Collective& collective)
     for (const auto& [call, who_calls] : ranks_by_call)
       who += fmt::format("rank {}: {}\n", fmt::join(who_calls, ", "), text_of(call));
     throw UserError(
-        fmt::format("the ranks do not call the same collective at {}:{}.",
-                    short_file_name(collective.where.file_name()), collective.where.line()),
+        fmt::format("the ranks do not call the same collective at {}.", text_of(collective.where)),
         who + "All ranks have to call it with the same count, type and root: give each the same options.");
   }
   if (!collective.sent.empty()) compare_counts(collective, communicator_);

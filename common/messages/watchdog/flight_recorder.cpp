@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/activity.hpp"
+#include "common/base/text.hpp"
 #include "common/program/code_places.hpp"
 #include "common/program/session.hpp"
 
@@ -18,11 +19,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_between(Clock::time_point from, Clock::time_point to)
 {
   return std::chrono::duration<double>(to - from).count();
-}
-
-std::string text_of(SourceLocation where)
-{
-  return fmt::format("{}:{}", short_file_name(where.file_name()), where.line());
 }
 
 }  // namespace
