@@ -82,7 +82,6 @@ Communication::Communication(const CommunicationOptions& options, const DeviceMe
     clock_ = make_clock(parse_link(options.link), parse_flops(options.flops));
     follow_virtual_clock([this] { return clock_->now().since_start; });
   }
-  if (options.chaos != 0) chaos_ = Chaos{options.chaos};
 }
 
 Communication::~Communication()
@@ -102,7 +101,7 @@ GroupSetup Communication::setup(Algorithm fallback)
           .log = nullptr,
           .recorder = Rehearsal::current() ? nullptr : &flight_recorder(),
           .clock = clock(),
-          .chaos = chaos_ ? &*chaos_ : nullptr,
+          .chaos = options_.chaos,
           .compute = &compute_,
           .nccl = carrier_.nccl};
 }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +10,6 @@
 
 #include "common/messages/carrier.hpp"
 #include "common/messages/group.hpp"
-#include "common/messages/layers/chaos_transport.hpp"
 #include "common/messages/layers/virtual_clock.hpp"
 #include "common/messages/watchdog/flight_recorder.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
@@ -104,7 +102,6 @@ class Communication {
   std::unique_ptr<VirtualClock> clock_;     // null without --link
   std::vector<VirtualStep> virtual_steps_;  // one for each step
   std::vector<VirtualSpan> last_step_;      // spans of the last step, for the timeline
-  std::optional<Chaos> chaos_;
 };
 
 }  // namespace rankwise

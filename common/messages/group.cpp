@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/cuda/devices.hpp"
+#include "common/messages/layers/chaos_transport.hpp"
 #include "common/messages/layers/comparing_transport.hpp"
 #include "common/messages/layers/link_transport.hpp"
 #include "common/messages/mpi_transport.hpp"
@@ -44,9 +45,9 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
   check_algorithm(setup_.algorithm, topology_);
   add_innermost();
   const std::vector<int> in_job = communicator_.ranks_in_job();
-  if (setup_.chaos)
+  if (setup_.chaos != 0)
     layers_.push_back(std::make_unique<ChaosTransport>(
-        *layers_.back(), *setup_.chaos, in_job[static_cast<std::size_t>(rank())], *setup_.memory.device));
+        *layers_.back(), setup_.chaos, in_job[static_cast<std::size_t>(rank())], *setup_.memory.device));
   if (setup_.clock && !Rehearsal::current())
     layers_.push_back(std::make_unique<LinkTransport>(*layers_.back(), *setup_.clock, in_job));
   layers_.push_back(std::make_unique<CountingTransport>(*layers_.back(), *setup_.traffic, name_, in_job));
@@ -76,7 +77,7 @@ void Group::add_innermost()
     return;
   }
   layers_.push_back(std::make_unique<MpiTransport>(communicator_, *setup_.stream,
-                                                   setup_.chaos ? Sends::synchronous : Sends::standard));
+                                                   setup_.chaos != 0 ? Sends::synchronous : Sends::standard));
   if (setup_.memory.device->kind() != DeviceKind::cpu)
     layers_.push_back(std::make_unique<StagingTransport>(*layers_.back(), setup_.memory));
 }

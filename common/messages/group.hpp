@@ -10,7 +10,6 @@
 #include "common/memory/device.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/messages/communicator.hpp"
-#include "common/messages/layers/chaos_transport.hpp"
 #include "common/messages/layers/recording_transport.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
 #include "common/messages/layers/virtual_clock.hpp"
@@ -37,7 +36,7 @@ struct GroupSetup {
   FlightRecorder* recorder =
       &flight_recorder();         ///< records pending operations for the watchdog; outlives the groups
   VirtualClock* clock = nullptr;  ///< counts the messages' virtual time; null: none; outlives the groups
-  const Chaos* chaos = nullptr;   ///< chaos testing; null: off
+  std::uint32_t chaos = 0;        ///< seed of chaos testing; 0: off
   Stream* compute = nullptr;      ///< stream that produces and consumes the messages' data; null: `stream`
   bool nccl = false;              ///< messages use NCCL instead of MPI
   std::int64_t leaves = 0;        ///< terms of each PartialSum, of all ranks, in a tree; 0: added in any order

@@ -21,19 +21,15 @@ Tensor bytes_of(const Tensor& data)
 
 }  // namespace
 
-std::chrono::nanoseconds chaos_delay(const Chaos& chaos, int rank, std::uint32_t count)
+std::chrono::nanoseconds chaos_delay(std::uint32_t seed, int rank, std::uint32_t count)
 {
-  const PhiloxWords words = philox({count, 0, 0, 0}, {chaos.seed, static_cast<std::uint32_t>(rank)});
+  const PhiloxWords words = philox({count, 0, 0, 0}, {seed, static_cast<std::uint32_t>(rank)});
   if (words[0] % 8 != 0) return {};
   return std::chrono::nanoseconds(1 + words[1] % 2'000'000);
 }
 
-ChaosTransport::ChaosTransport(Transport& inner, const Chaos& chaos, int number, Device& device)
-    : TransportLayer(inner),
-      chaos_(chaos),
-      number_(number),
-      memory_{&device, &ledger_},
-      copies_(device.make_stream())
+ChaosTransport::ChaosTransport(Transport& inner, std::uint32_t seed, int number, Device& device)
+    : TransportLayer(inner), seed_(seed), number_(number), memory_{&device, &ledger_}, copies_(device.make_stream())
 {
 }
 
@@ -105,7 +101,7 @@ Buffer ChaosTransport::take(std::int64_t bytes)
 
 void ChaosTransport::delay()
 {
-  const std::chrono::nanoseconds delay = chaos_delay(chaos_, number_, delays_++);
+  const std::chrono::nanoseconds delay = chaos_delay(seed_, number_, delays_++);
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
 }
 

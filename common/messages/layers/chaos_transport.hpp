@@ -15,15 +15,11 @@
 
 namespace rankwise {
 
-/// Parameters of chaos testing.
-struct Chaos {
-  std::uint32_t seed = 0;  ///< the same seed gives the same delays
-};
-
 /// Random delay of a rank: zero most of the time, else up to two milliseconds.
+/// @param seed   the same seed gives the same delays.
 /// @param rank   its rank in the job.
 /// @param count  number of delays that it has drawn before.
-std::chrono::nanoseconds chaos_delay(const Chaos& chaos, int rank, std::uint32_t count);
+std::chrono::nanoseconds chaos_delay(std::uint32_t seed, int rank, std::uint32_t count);
 
 /// The layer of chaos testing. A correct program computes the same results under it; an incorrect one that mostly
 /// works by luck fails:
@@ -35,10 +31,10 @@ std::chrono::nanoseconds chaos_delay(const Chaos& chaos, int rank, std::uint32_t
 class ChaosTransport final : public TransportLayer {
  public:
   /// @param inner   the layer below; its sends must be synchronous.
-  /// @param chaos   parameters.
+  /// @param seed    seed of the delays.
   /// @param number  this rank in the job, so that ranks differ.
   /// @param device  device of the tensors; outlives the layer.
-  ChaosTransport(Transport& inner, const Chaos& chaos, int number, Device& device);
+  ChaosTransport(Transport& inner, std::uint32_t seed, int number, Device& device);
 
   /// Fills the receive buffers with one bits; until finish() the messages are received into other buffers.
   Ticket start(std::span<const Transfer> transfers) override;
@@ -59,7 +55,7 @@ class ChaosTransport final : public TransportLayer {
   void let_go(const Held& held);
   void delay();
 
-  const Chaos chaos_;
+  const std::uint32_t seed_;
   const int number_;
   MemoryLedger ledger_;  // separate: this memory is not the program's
   DeviceMemory memory_;

@@ -107,12 +107,11 @@ void meet(Ring& ring)
 TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, in all directions, whichever rank is slow")
 {
   if (world().ranks() == 1) return;
-  const Chaos chaos{3};
   for (const bool chaotic : {false, true})
     for (const Slow slow : {Slow::nobody, Slow::senders, Slow::receivers, Slow::odd_ranks})
       for (const int ahead : {0, 1, 2}) {
         INFO("chaos " << chaotic << ", slow " << static_cast<int>(slow) << ", ahead " << ahead);
-        Ring ring({R, C}, [&](GroupSetup& setup) { setup.chaos = chaotic ? &chaos : nullptr; });
+        Ring ring({R, C}, [&](GroupSetup& setup) { setup.chaos = chaotic ? 3 : 0; });
         check_messages(ring, 7, ahead, slow);
         check_messages(ring, 1, ahead, slow);  // another run of the same channel
         CHECK(ring.test.traffic.of("out") == Traffic{8, 8 * 4 * R * C});
@@ -123,8 +122,8 @@ TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, in all di
 TEST_CASE("RowSender: has two buffers, so two messages are sent before the receiver asks for them")
 {
   if (world().ranks() == 1) return;
-  const Chaos chaos{1};  // a message does not leave before it is asked for
-  Ring ring({R, C}, [&](GroupSetup& setup) { setup.chaos = &chaos; });
+  // A message does not leave before it is asked for.
+  Ring ring({R, C}, [](GroupSetup& setup) { setup.chaos = 1; });
   CHECK(ring.test.ledger.current(Tier::device)[Category::communication] == 2 * channel_bytes(DType::f32, {R, C}));
   CHECK(channel_bytes(DType::f32, {R, C}) == 2 * 4 * R * C);
   CHECK(channel_bytes(DType::bf16, {R, C}) == 2 * 2 * R * C);
