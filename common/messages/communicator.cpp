@@ -32,7 +32,7 @@ Communicator::~Communicator()
   try {
     check_mpi(MPI_Comm_free(&handle_), "freeing a communicator");
   } catch (...) {
-    abort_job(describe(std::current_exception()));
+    abort_job();
   }
 }
 

@@ -202,7 +202,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
     deadline.emplace(timeout_s, "ended");
     return status;
   } catch (...) {
-    abort_job(describe(std::current_exception()));
+    abort_job();
   }
 }
 

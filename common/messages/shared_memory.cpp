@@ -55,6 +55,11 @@ struct Window {
   std::vector<std::byte*> at;  // start of each rank's section; multiples of 64
 };
 
+void free_window(Window& window)
+{
+  check_mpi(MPI_Win_free(&window.handle), "freeing shared memory");
+}
+
 /// Free bytes of shared memory, as far as known.
 std::int64_t free_bytes()
 {
@@ -80,12 +85,6 @@ bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] std::int64_t b
 #endif
 }
 
-/// Ends the job with the exception that is being handled: the other ranks wait in the same call.
-[[noreturn]] void abort_with_current_exception()
-{
-  abort_job(describe(std::current_exception()));
-}
-
 }  // namespace
 
 struct SharedMemory::State final : Device {
@@ -100,8 +99,6 @@ struct SharedMemory::State final : Device {
   Device& host_memory() override { return *this; }
 
   Window make_window(std::int64_t bytes);
-  void free_window(Window& window);
-  bool on_all_ranks(bool here);
   PostedPlace place_of(const std::byte* own) const;
   void let_messages_go_on() const;
 
@@ -138,15 +135,8 @@ SharedMemory::State::~State()
     check(windows.empty(), "shared memory was destroyed before its buffers");
     free_window(first);
   } catch (...) {
-    abort_with_current_exception();
+    abort_job();  // the other ranks wait in the same call
   }
-}
-
-bool SharedMemory::State::on_all_ranks(bool here)
-{
-  int all = here;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks.handle()), "agreeing on shared memory");
-  return all != 0;
 }
 
 Window SharedMemory::State::make_window(std::int64_t bytes)
@@ -179,17 +169,15 @@ Window SharedMemory::State::make_window(std::int64_t bytes)
   }
 
   std::byte* mine = window.at[static_cast<std::size_t>(ranks.rank())];
-  if (!on_all_ranks(populate(mine, bytes))) {
+  int populated = populate(mine, bytes) ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &populated, 1, MPI_INT, MPI_MIN, ranks.handle()),
+            "agreeing on shared memory");
+  if (populated == 0) {
     free_window(window);
     throw Error(failure);
   }
   if (poisoned) std::memset(mine, 0xFF, static_cast<std::size_t>(bytes));
   return window;
-}
-
-void SharedMemory::State::free_window(Window& window)
-{
-  check_mpi(MPI_Win_free(&window.handle), "freeing shared memory");
 }
 
 void* SharedMemory::State::allocate(std::int64_t bytes)
@@ -209,7 +197,7 @@ void SharedMemory::State::release(void* memory, std::int64_t) noexcept
     free_window(window->second);
     windows.erase(window);
   } catch (...) {
-    abort_with_current_exception();
+    abort_job();  // the other ranks wait in the same call
   }
 }
 

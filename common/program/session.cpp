@@ -91,11 +91,6 @@ void end_job_after_exit()
       {fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()), exit_failure});
 }
 
-[[noreturn]] void end_job_after_uncaught_exception()
-{
-  abort_job(describe(std::current_exception()));
-}
-
 }  // namespace
 
 MPI_Comm job_ranks()
@@ -120,7 +115,7 @@ const std::vector<int>& machine_of_ranks()
 
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
-  std::set_terminate(end_job_after_uncaught_exception);
+  std::set_terminate([] { abort_job(); });
   for (const int failed_write : {SIGPIPE, SIGXFSZ}) std::signal(failed_write, SIG_IGN);  // write() says so
   prepare_waits();
   prepare_single_rank();
@@ -218,7 +213,7 @@ Session::~Session()
     if (complete) check_mpi(MPI_Finalize(), "ending MPI");  // it may wait for the dead
     job.running = false;
   } catch (...) {
-    abort_job(describe(std::current_exception()));
+    abort_job();
   }
 }
 
@@ -269,6 +264,11 @@ Failure describe(std::exception_ptr exception)
   } catch (...) {
     return {"an exception that is not a std::exception" + span, exit_failure};
   }
+}
+
+void abort_job()
+{
+  abort_job(describe(std::current_exception()));
 }
 
 void abort_job(const Failure& failure)

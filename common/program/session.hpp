@@ -119,5 +119,7 @@ Failure describe(std::exception_ptr exception);
 /// The first rank of a machine that fails prints "rank 2 of 4: file:line: ..." on standard error (a message of the
 /// watchdog without that prefix); ranks that fail after it print nothing. Without MPI only this process ends.
 [[noreturn]] void abort_job(const Failure& failure);
+/// Ends it with the exception that is being handled.
+[[noreturn]] void abort_job();
 
 }  // namespace rankwise

@@ -22,7 +22,7 @@ MessageProgress::MessageProgress()
         try {
           run(end);
         } catch (...) {
-          abort_job(describe(std::current_exception()));
+          abort_job();
         }
       })
 {
