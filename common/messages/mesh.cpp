@@ -129,11 +129,6 @@ Group& Mesh::group(const std::string& axis)
   return *groups_[index_of(axes_, axis)];
 }
 
-int Mesh::coordinate(int rank, const std::string& axis) const
-{
-  return coordinates_of(axes_, rank)[index_of(axes_, axis)];
-}
-
 std::string Mesh::table() const
 {
   const std::vector<std::string> hosts = gather_texts(world_->communicator(), host_name()),
@@ -144,11 +139,10 @@ std::string Mesh::table() const
   for (int r = 0; r < world_->ranks(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     text += fmt::format("\n{:>4}  {:<20.63}  {:<10.31}", r, hosts[at], cores[at]);
+    text += fmt::format("  {:>5}", fmt::join(coordinates_of(axes_, r), "  "));
     std::vector<std::string> lines;
-    for (const Axis& axis : axes_) {
-      text += fmt::format("  {:>5}", coordinate(r, axis.name));
+    for (const Axis& axis : axes_)
       lines.push_back(fmt::format("{}: {}", axis.name, fmt::join(line_of(axes_, r, axis.name), " ")));
-    }
     text += fmt::format("  {}", fmt::join(lines, "; "));
   }
   return text;

@@ -51,8 +51,6 @@ class Mesh {
   Group& group(const std::string& axis);
   /// All ranks of the job, named "world".
   Group& world() { return *world_; }
-  /// Coordinate of a rank on an axis.
-  int coordinate(int rank, const std::string& axis) const;
 
   /// Table of all ranks: host, core or cores, coordinates, and the ranks of each group. It is the same on all
   /// ranks, which make this call together.

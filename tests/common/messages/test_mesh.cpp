@@ -20,22 +20,22 @@ TEST_CASE("Mesh: each group holds the ranks that differ in its coordinate only, 
   const int N = world().ranks(), r = world().rank();
   for_each_mesh(N, 3, [&](const std::vector<Axis>& sizes) {
     const int pp = sizes[0].size, dp = sizes[1].size, tp = sizes[2].size;
-    Mesh mesh(world(), {{"pp", pp}, {"dp", dp}, {"tp", tp}}, test.setup);
+    const std::vector<Axis> axes{{"pp", pp}, {"dp", dp}, {"tp", tp}};
+    Mesh mesh(world(), axes, test.setup);
     INFO(fmt::format("pp {} dp {} tp {}", pp, dp, tp));
-    REQUIRE(mesh.coordinate(r, "tp") == r % tp);
-    REQUIRE(mesh.coordinate(r, "dp") == r / tp % dp);
-    REQUIRE(mesh.coordinate(r, "pp") == r / (tp * dp));
-    for (const char* axis : {"pp", "dp", "tp"}) {
-      Group& group = mesh.group(axis);
-      REQUIRE(group.name() == axis);
-      REQUIRE(group.rank() == mesh.coordinate(r, axis));
+    const std::vector<int> own = coordinates_of(axes, r);
+    REQUIRE(own == std::vector<int>{r / (tp * dp), r / tp % dp, r % tp});
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+      Group& group = mesh.group(axes[a].name);
+      REQUIRE(group.name() == axes[a].name);
+      REQUIRE(group.rank() == own[a]);
       std::vector<std::int32_t> members(static_cast<std::size_t>(group.ranks()));
       members[static_cast<std::size_t>(group.rank())] = r;
       all_gather(Tensor(std::span<std::int32_t>(members), {group.ranks()}), group);
       for (int m = 0; m < group.ranks(); ++m) {
-        const int member = members[static_cast<std::size_t>(m)];
-        for (const char* other : {"pp", "dp", "tp"})
-          REQUIRE(mesh.coordinate(member, other) == (other == std::string(axis) ? m : mesh.coordinate(r, other)));
+        std::vector<int> expected = own;
+        expected[a] = m;
+        REQUIRE(coordinates_of(axes, members[static_cast<std::size_t>(m)]) == expected);
       }
     }
   });
