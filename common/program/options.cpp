@@ -95,7 +95,7 @@ void OptionTable::add_entry(Entry entry)
 
 const OptionTable::Entry* OptionTable::find(const std::string& name) const
 {
-  const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  const auto at = std::ranges::find(entries_, name, &Entry::name);
   return at == entries_.end() ? nullptr : &*at;
 }
 
@@ -190,8 +190,7 @@ void OptionTable::read_file(const std::string& path, const std::string& asked)
     std::string name(trimmed(content.substr(0, equals)));
     if (name.starts_with("--")) name.erase(0, 2);
     const std::string_view value = trimmed(content.substr(equals + 1));
-    const auto entry =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    const auto entry = std::ranges::find(entries_, name, &Entry::name);
     if (entry == entries_.end()) refuse_unknown(name, fmt::format("{} {}", name, where));
     if (std::find(seen.begin(), seen.end(), name) != seen.end() || name == "config")
       throw UserError(fmt::format("{} {} is not allowed there.", name, where),
@@ -246,9 +245,8 @@ void OptionTable::refuse_unknown(const std::string& name, const std::string& ask
 std::string OptionTable::help() const
 {
   std::vector<std::string> groups;
-  for (const Entry& entry : entries_) {
-    if (std::find(groups.begin(), groups.end(), entry.group) == groups.end()) groups.push_back(entry.group);
-  }
+  for (const Entry& entry : entries_)
+    if (std::ranges::find(groups, entry.group) == groups.end()) groups.push_back(entry.group);
   std::rotate(groups.begin(), groups.begin() + 1, groups.end());  // "Help", declared first, is shown last
 
   constexpr std::size_t column = 30;

@@ -75,11 +75,7 @@ void Report::print(const std::string& text)
 void Report::comment(std::string_view text)
 {
   std::string lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines += fmt::format("# {}\n", text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  for (const std::string& line : split(std::string(text), '\n')) lines += fmt::format("# {}\n", line);
   print(lines);
 }
 

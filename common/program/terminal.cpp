@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 
+#include "common/files/descriptor.hpp"
 #include "common/program/launcher.hpp"
 
 namespace rankwise {
@@ -71,11 +72,8 @@ std::size_t terminal_columns(int descriptor)
   const int process = launcher();
   if (process == 0) return 0;
   const std::string path = fmt::format("/proc/{}/fd/{}", process, descriptor);
-  const int file = open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return 0;
-  const std::size_t columns = columns_of(file);
-  close(file);
-  return columns;
+  const Descriptor file(path, O_WRONLY | O_NOCTTY | O_NONBLOCK);
+  return file.good() ? columns_of(file.id()) : 0;
 }
 
 bool on_terminal(int descriptor)
