@@ -55,23 +55,11 @@ class PinnedMemory final : public Device {
     check_cuda(
         cudaHostAlloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), cudaHostAllocDefault),
         fmt::format("allocating {} bytes of pinned memory", group_digits(bytes)));
-#ifdef RANKWISE_POISON
-    std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
-#endif
+    if (poisons_memory) std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
     return memory;
   }
-  void release(void* memory, std::int64_t) noexcept override
-  {
-    cudaFreeHost(memory);
-  }
-  std::unique_ptr<Stream> make_stream() override
-  {
-    return make_cpu_device()->make_stream();
-  }
-  Device& host_memory() override
-  {
-    return *this;
-  }
+  void release(void* memory, std::int64_t) noexcept override { cudaFreeHost(memory); }
+  std::unique_ptr<Stream> make_stream() override { return make_cpu_device()->make_stream(); }
 };
 
 }  // namespace
@@ -97,11 +85,11 @@ void* CudaDevice::allocate(std::int64_t bytes)
                             group_digits(bytes), group_digits(gpu_facts().free_bytes)));
   }
   check_cuda(code, "allocating GPU memory");
-#ifdef RANKWISE_POISON
-  const std::unique_ptr<Stream> stream = make_stream();
-  check_cuda(cudaMemsetAsync(memory, 0xFF, size, cuda_stream(*stream)), "filling GPU memory");
-  stream->synchronise();
-#endif
+  if (poisons_memory) {
+    const std::unique_ptr<Stream> stream = make_stream();
+    check_cuda(cudaMemsetAsync(memory, 0xFF, size, cuda_stream(*stream)), "filling GPU memory");
+    stream->synchronise();
+  }
   return memory;
 }
 

@@ -30,15 +30,9 @@ std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit)
   return (bytes + unit - 1) / unit * unit;
 }
 
-#ifdef RANKWISE_POISON
-constexpr bool poisoned = true;
-#else
-constexpr bool poisoned = false;
-#endif
-
 void poison(void* memory, std::int64_t bytes)
 {
-  if (poisoned) std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
+  if (poisons_memory) std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
 }
 
 /// Calls @p work(first, bytes) for blocks of memory, divided among threads if it is large.
@@ -94,10 +88,6 @@ class CpuStream final : public Stream {
           "a sum of tensors of different type or size");
     add_elements(to.type(), to.raw(), from.raw(), to.elements());
   }
-
-  void synchronise() override {}
-  Event record() override { return {}; }
-  void wait(const Event&) override {}
 };
 
 /// Allocates memory, rounded up to a multiple of the alignment.
@@ -143,8 +133,6 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
-
-  Device& host_memory() override { return *this; }
 
  private:
   BlockPool large_{new_large_block,

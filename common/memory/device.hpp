@@ -36,8 +36,9 @@ class Event {
 };
 
 /// A queue of work on one device, which runs in the order in which it was given. The CPU's stream runs each piece
-/// of work before the call returns; other devices may run it later, at the latest in synchronise(). Streams of one
-/// device run concurrently: work that depends on another stream waits for an Event of it.
+/// of work before the call returns, so that its last three functions do nothing; other devices may run it later, at the
+/// latest in synchronise(). Streams of one device run concurrently: work that depends on another stream waits for an Event
+/// of it.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -48,11 +49,11 @@ class Stream {
   /// to += from, element by element; same type and size, any type but u8. bf16 is added in f32 and rounded.
   virtual void add(const Tensor& to, const Tensor& from) = 0;
   /// Returns when all work given so far is done.
-  virtual void synchronise() = 0;
+  virtual void synchronise() {}
   /// The point after all work given so far.
-  virtual Event record() = 0;
+  virtual Event record() { return {}; }
   /// Makes later work of this stream wait for @p event, of a stream of the same device. The caller does not wait.
-  virtual void wait(const Event& event) = 0;
+  virtual void wait([[maybe_unused]] const Event& event) {}
 };
 
 /// Copies the elements of @p from to the host, after all work of @p stream. Error unless they are of type T.
@@ -64,6 +65,13 @@ std::vector<T> to_host(Stream& stream, const Tensor& from)
   stream.synchronise();
   return elements;
 }
+
+/// True in debug builds: memory has all ones before it is written, NaN in every float type.
+#ifdef RANKWISE_POISON
+constexpr bool poisons_memory = true;
+#else
+constexpr bool poisons_memory = false;
+#endif
 
 /// Memory and streams of one device.
 class Device {
@@ -83,8 +91,8 @@ class Device {
   /// A new stream of this device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
   /// Allocator of pinned host memory, which this device copies from and to without the host's help. It belongs to
-  /// the device.
-  virtual Device& host_memory() = 0;
+  /// the device; a device with the host's memory is its own.
+  virtual Device& host_memory() { return *this; }
 };
 
 /// One allocation of a device from which smaller ones are taken, with the interface of a device: for buffers that

@@ -22,9 +22,6 @@ class RehearsedStream final : public Stream {
     if (whole) std::memcpy(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()));
   }
   void add(const Tensor&, const Tensor&) override {}
-  void synchronise() override {}
-  Event record() override { return {}; }
-  void wait(const Event&) override {}
 };
 
 /// Its memory is addresses: the system provides a page only when it is written to.
@@ -46,7 +43,6 @@ class RehearsedDevice final : public Device {
 
   void release(void* memory, std::int64_t bytes) noexcept override { munmap(memory, size_of(bytes)); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<RehearsedStream>(); }
-  Device& host_memory() override { return *this; }
 
  private:
   static std::size_t size_of(std::int64_t bytes)

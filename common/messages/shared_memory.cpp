@@ -24,12 +24,6 @@ namespace {
 
 constexpr std::int64_t alignment = 64;  // in bytes: of buffers, and of data that ranks write concurrently
 
-#ifdef RANKWISE_POISON
-constexpr bool poisoned = true;
-#else
-constexpr bool poisoned = false;
-#endif
-
 /// Location of an address as posted by a rank: window, and offset in bytes.
 struct PostedPlace {
   std::int64_t window = -1;  // -1: memory that is not shared
@@ -96,7 +90,6 @@ struct SharedMemory::State final : Device {
   void* allocate(std::int64_t bytes) override;
   void release(void* memory, std::int64_t bytes) noexcept override;
   std::unique_ptr<Stream> make_stream() override { return make_cpu_device()->make_stream(); }
-  Device& host_memory() override { return *this; }
 
   Window make_window(std::int64_t bytes);
   PostedPlace place_of(const std::byte* own) const;
@@ -176,7 +169,7 @@ Window SharedMemory::State::make_window(std::int64_t bytes)
     free_window(window);
     throw Error(failure);
   }
-  if (poisoned) std::memset(mine, 0xFF, static_cast<std::size_t>(bytes));
+  if (poisons_memory) std::memset(mine, 0xFF, static_cast<std::size_t>(bytes));
   return window;
 }
 
