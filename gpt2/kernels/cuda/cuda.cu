@@ -16,12 +16,9 @@ bool is_hopper_or_newer()
 }  // namespace
 
 CudaKernels::CudaKernels(const DeviceMemory& memory, Stream& stream, Products products)
-    : CudaReferenceKernels(stream),
-      stream_(stream),
+    : CudaReferenceKernels(memory, stream, gpu_scratch_bytes),
       on_(cuda_stream(stream)),
       workspace_(memory, Category::workspace, DType::u8, {cublas_workspace_bytes}, "workspace of cuBLAS"),
-      scratch_(memory, Category::workspace, DType::f32, {gpu_scratch_bytes / bytes_of(DType::f32)},
-               "partial sums of kernels"),
       cublas_(on_, workspace_.tensor(), products),
       epilogues_pay_(is_hopper_or_newer())
 {

@@ -14,8 +14,8 @@
 
 namespace rankwise {
 
-/// The fast family; each kernel is in the file of its layer. Attention between runs of tokens,
-/// and what routes rows to experts, is the reference's.
+/// The fast family; each kernel is in the file of its layer. Those that would gain nothing are inherited from the
+/// reference: attention between runs of tokens, what routes rows to experts, and what is small or seldom called.
 class CudaKernels final : public CudaReferenceKernels {
  public:
   /// @param memory    memory of a GPU; gpu_workspace_bytes of it are allocated.
@@ -45,8 +45,6 @@ class CudaKernels final : public CudaReferenceKernels {
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
-  void tanh_forward(const Tensor& y, const Tensor& x) const override;
-  void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const override;
   void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                            const SumOrder& order, const Tensor& bias) const override;
   void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
@@ -64,21 +62,16 @@ class CudaKernels final : public CudaReferenceKernels {
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary, double weight) const override;
   void add(const Tensor& into, const Tensor& from) const override;
-  void maximum(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
-  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
              const Tensor& rounded) const override;
-  void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
   /// True if cuBLAS is asked to fuse a GELU into the product before it.
   bool fuses_gelu(const Product& product) const;
 
-  Stream& stream_;
   cudaStream_t on_;  // CUDA's handle of the same stream
   Buffer workspace_;
-  Buffer scratch_;  // (gpu_scratch_bytes / 4) f32; kernels run one after the other, so each may use all of it
   CublasLt cublas_;
   bool epilogues_pay_;  // true if a product with fused GELU takes less time than two separate kernels
 };

@@ -50,31 +50,6 @@ void multiply_by_slope(cudaStream_t stream, T* dx, const T* dy, const T* x, std:
   });
 }
 
-/// y = tanh(x). Thread: 16 bytes. Reads x, writes y: two tensors of n.
-template <class T>
-void bend_by_tanh(cudaStream_t stream, T* y, const T* x, std::int64_t n)
-{
-  constexpr int N = pack_size<T>;
-  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
-    Pack<N> values = load_pack<N>(x + at.index, at.count);
-    for (float& value : values.at) value = std::tanh(value);
-    store_pack(y + at.index, values, at.count);
-  });
-}
-
-/// dx = dy (1 - y^2). Thread: 16 bytes. Reads dy and y, writes dx: three tensors of n.
-template <class T>
-void multiply_by_slope_of_tanh(cudaStream_t stream, T* dx, const T* dy, const T* y, std::int64_t n)
-{
-  constexpr int N = pack_size<T>;
-  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
-    Pack<N> gradient = load_pack<N>(dy + at.index, at.count);
-    const Pack<N> outer = load_pack<N>(y + at.index, at.count);
-    for (int i = 0; i < N; ++i) gradient.at[i] *= 1 - outer.at[i] * outer.at[i];
-    store_pack(dx + at.index, gradient, at.count);
-  });
-}
-
 }  // namespace
 
 void CudaKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
@@ -90,19 +65,6 @@ void CudaKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor
   // forward:  y = x gate(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   with_gpu_type(dx.type(),
                 [&]<class T>(T) { multiply_by_slope(on_, dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
-}
-
-void CudaKernels::tanh_forward(const Tensor& y, const Tensor& x) const
-{
-  with_gpu_type(y.type(), [&]<class T>(T) { bend_by_tanh(on_, y.data<T>(), x.data<T>(), x.elements()); });
-}
-
-void CudaKernels::tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const
-{
-  // forward:  y = tanh(x)
-  with_gpu_type(y.type(), [&]<class T>(T) {
-    multiply_by_slope_of_tanh(on_, dx.data<T>(), dy.data<T>(), y.data<T>(), y.elements());
-  });
 }
 
 }  // namespace rankwise

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
@@ -21,33 +20,12 @@ void add_terms(cudaStream_t stream, T* into, const T* from, std::int64_t n)
   });
 }
 
-/// Thread: 16 bytes. Reads both, writes one: three tensors of n.
-template <class T>
-void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
-{
-  constexpr int N = pack_size<T>;
-  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
-    Pack<N> larger = load_pack<N>(into + at.index, at.count);
-    const Pack<N> other = load_pack<N>(from + at.index, at.count);
-    for (int i = 0; i < N; ++i)
-      if (other.at[i] > larger.at[i]) larger.at[i] = other.at[i];
-    store_pack(into + at.index, larger, at.count);
-  });
-}
-
 }  // namespace
 
 void CudaKernels::add(const Tensor& into, const Tensor& from) const
 {
   check(into.elements() == from.elements(), "tensors to be added have different sizes");
   with_gpu_type(into.type(), [&]<class T>(T) { add_terms(on_, into.data<T>(), from.data<T>(), into.elements()); });
-}
-
-void CudaKernels::maximum(const Tensor& into, const Tensor& from) const
-{
-  check(into.elements() == from.elements(), "tensors to be compared have different sizes");
-  with_gpu_type(into.type(),
-                [&]<class T>(T) { take_larger(on_, into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 namespace {
@@ -72,42 +50,6 @@ ExactScalar CudaKernels::squared_norm(const Tensor& x) const
   return with_gpu_type(x.type(), [&]<class T>(T) {
     return sum_of_squares(stream_, on_, scratch_.tensor(), x.data<T>(), x.elements());
   });
-}
-
-namespace {
-
-/// first = min(first, index of the first element that is NaN or infinite).
-///
-/// Thread i: packs i, i + threads of the grid, ... until it finds one. Reads x once.
-template <class T>
-__global__ void __launch_bounds__(block_threads)
-    find_not_finite(unsigned long long* first, const T* x, std::int64_t n)
-{
-  constexpr int N = pack_size<T>;
-  for (std::int64_t i = N * thread_number(); i < n; i += N * thread_count()) {
-    const Pack<N> pack = load_pack<N>(x + i, n - i);
-    for (int j = 0; j < N; ++j)
-      if (!std::isfinite(pack.at[j])) {
-        atomicMin(first, static_cast<unsigned long long>(i + j));
-        return;
-      }
-  }
-}
-
-}  // namespace
-
-std::optional<std::int64_t> CudaKernels::first_not_finite(const Tensor& x) const
-{
-  const Tensor first(scratch_.tensor().raw(), DType::i64, {1});
-  check_cuda(cudaMemsetAsync(first.raw(), 0xFF, static_cast<std::size_t>(first.bytes()), on_),
-             "setting a number to none");
-  with_gpu_type(x.type(), [&]<class T>(T) {
-    const std::int64_t n = x.elements();
-    launch(grid_over(on_, divided_up(n, pack_size<T>)), find_not_finite<T>,
-           reinterpret_cast<unsigned long long*>(first.raw()), x.data<T>(), n);
-  });
-  const std::int64_t found = to_host<std::int64_t>(stream_, first)[0];
-  return found < 0 ? std::nullopt : std::optional(found);
 }
 
 namespace {
@@ -166,29 +108,6 @@ void CudaKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const
                       rounded.empty() ? nullptr : rounded.data<bf16>()};
   with_gpu_type(gradient.type(),
                 [&]<class T>(T) { update(on_, to, gradient.data<T>(), p.elements(), AdamWFactors(step)); });
-}
-
-namespace {
-
-/// Thread: 16 bytes of the narrower tensor. Reads one, writes the other.
-template <class To, class From>
-void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
-{
-  constexpr int N = std::max(pack_size<To>, pack_size<From>);
-  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
-    store_pack(to + at.index, load_pack<N>(from + at.index, at.count), at.count);
-  });
-}
-
-}  // namespace
-
-void CudaKernels::convert(const Tensor& to, const Tensor& from) const
-{
-  check(to.elements() == from.elements(), "a tensor and its converted copy have different sizes");
-  with_gpu_type(to.type(), [&]<class To>(To) {
-    with_gpu_type(from.type(),
-                  [&]<class From>(From) { copy_rounded(on_, to.data<To>(), from.data<From>(), to.elements()); });
-  });
 }
 
 }  // namespace rankwise

@@ -103,9 +103,9 @@ ExactScalar CudaReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maxi
                                            const Tensor& targets) const
 {
   ExactScalar loss;
-  const std::int64_t R = targets.elements(), piece = scratch_.tensor().bytes() / bytes_of(DType::f32);
+  const std::int64_t R = targets.elements(), piece = scratch_.tensor().elements();
   for (std::int64_t first = 0; first < R; first += piece) {
-    const Tensor losses(scratch_.tensor().raw(), DType::f32, {std::min(piece, R - first)});
+    const Tensor losses = scratch_.tensor().slice({0, std::min(piece, R - first)});
     row_losses(gpu(), losses.data<float>(),
                {.maximum = maximum.data<float>() + first,
                 .sum = sum.data<float>() + first,

@@ -2,9 +2,10 @@
 
 namespace rankwise {
 
-CudaReferenceKernels::CudaReferenceKernels(const DeviceMemory& memory, Stream& stream)
+CudaReferenceKernels::CudaReferenceKernels(const DeviceMemory& memory, Stream& stream, std::int64_t scratch_bytes)
     : stream_(stream),
-      scratch_(memory, Category::workspace, DType::u8, {gpu_workspace_bytes}, "scratch of the kernels")
+      scratch_(memory, Category::workspace, DType::f32, {scratch_bytes / bytes_of(DType::f32)},
+               "scratch of the kernels")
 {
   cuda_stream(stream);  // refuses a stream of another device
 }

@@ -19,9 +19,11 @@ namespace rankwise {
 /// The reference family of a GPU; each kernel is in the file of its layer.
 class CudaReferenceKernels : public KernelFamily {
  public:
-  /// @param memory  memory of a GPU; gpu_workspace_bytes of it are allocated.
-  /// @param stream  stream of the same GPU; outlives the kernels.
-  CudaReferenceKernels(const DeviceMemory& memory, Stream& stream);
+  /// @param memory         memory of a GPU.
+  /// @param stream         stream of the same GPU; outlives the kernels.
+  /// @param scratch_bytes  bytes of that memory to allocate.
+  CudaReferenceKernels(const DeviceMemory& memory, Stream& stream,
+                       std::int64_t scratch_bytes = gpu_workspace_bytes);
 
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override;
@@ -85,15 +87,11 @@ class CudaReferenceKernels : public KernelFamily {
   void convert(const Tensor& to, const Tensor& from) const override;
 
  protected:
-  /// For a family with kernels of its own for all results that are returned to the host: only those need scratch
-  /// memory.
-  explicit CudaReferenceKernels(Stream& stream) : stream_(stream) {}
   /// CUDA's handle of the stream; makes its GPU the current one of the calling thread.
   cudaStream_t gpu() const { return cuda_stream(stream_); }
 
- private:
-  Stream& stream_;
-  Buffer scratch_;  // u8: partial sums on their way to the host
+  Stream& stream_;  ///< stream of the kernels
+  Buffer scratch_;  ///< f32: partial sums; kernels run one after the other, so each may use all of it
 };
 
 /// Converts an element to the type of its sums.
