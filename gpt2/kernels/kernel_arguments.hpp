@@ -31,6 +31,25 @@ struct Matrix {
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
+/// A matrix with elements of type T, for kernels that read or write them one by one.
+template <class T>
+struct TypedMatrix {
+  /// @param matrix  a matrix whose tensor has elements of type T.
+  explicit TypedMatrix(const Matrix& matrix)
+      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
+  {
+  }
+  /// Element (i, j).
+  constexpr T& operator()(std::int64_t i, std::int64_t j) const
+  {
+    return first[i * row_stride + j * column_stride];
+  }
+
+  T* first;                    ///< element (0, 0)
+  std::int64_t row_stride;     ///< as in Matrix
+  std::int64_t column_stride;  ///< as in Matrix
+};
+
 /// The tokens that the rows of an activation stand for: (sequence, token) pairs, sequence by sequence.
 struct Rows {
   Range sequences{};  ///< sequences of the global batch; count = B

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/base/tree_sum.hpp"
+#include "common/memory/tensor.hpp"
 #include "gpt2/kernels/sum_order.hpp"
 
 /// @file
@@ -11,6 +12,13 @@
 /// recursion into itself eight times over, which takes it five times as long.
 
 namespace rankwise {
+
+/// Converts an element to the type of its sums.
+template <class T>
+constexpr Accumulator<T> widen(T value)
+{
+  return static_cast<Accumulator<T>>(value);
+}
 
 /// leaf(0) + ... + leaf(count - 1) with the bits of tree_sum(0, count, leaf).
 /// @param count  number of leaves, 1 <= count < 2^32.

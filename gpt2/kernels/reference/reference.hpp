@@ -39,13 +39,6 @@ constexpr ColumnBlock column_block(std::int64_t i, std::int64_t columns)
   return {first, static_cast<int>(std::min<std::int64_t>(lane_count, columns - first))};
 }
 
-/// Converts an element to the type of its sums.
-template <class T>
-Accumulator<T> widen(T value)
-{
-  return static_cast<Accumulator<T>>(value);
-}
-
 /// The gradient of a parameter, to which sums of type A are added. Its elements have type A or bf16; a bf16 element
 /// is widened, added to and rounded once.
 template <class A>
@@ -94,22 +87,6 @@ Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& t
     return sum;
   });
 }
-
-/// A matrix with elements of type T.
-template <class T>
-struct TypedMatrix {
-  /// @param matrix  a matrix whose tensor has elements of type T.
-  explicit TypedMatrix(const Matrix& matrix)
-      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
-  {
-  }
-  /// Element (i, j).
-  T& operator()(std::int64_t i, std::int64_t j) const { return first[i * row_stride + j * column_stride]; }
-
-  T* first;                    ///< element (0, 0)
-  std::int64_t row_stride;     ///< as in Matrix
-  std::int64_t column_stride;  ///< as in Matrix
-};
 
 /// Calls @p product(O(), T()) for the types O of @p out and T of the factors; Error when the shapes do not match.
 template <class Product>

@@ -21,7 +21,7 @@ __device__ float dot(const T* a, const T* b, std::int64_t D)
 {
   return stacked_sum(lane_count, [&](std::int64_t lane) {
     float sum = 0;
-    for (std::int64_t d = lane; d < D; d += lane_count) sum += widened(a[d]) * widened(b[d]);
+    for (std::int64_t d = lane; d < D; d += lane_count) sum += widen(a[d]) * widen(b[d]);
     return sum;
   });
 }
@@ -43,7 +43,7 @@ struct ChannelSums {
   template <class T>
   __device__ void add(float factor, const T* b, Range channels)
   {
-    for (std::int64_t d = 0; d < channels.count; ++d) at[d] += factor * widened(b[channels.first + d]);
+    for (std::int64_t d = 0; d < channels.count; ++d) at[d] += factor * widen(b[channels.first + d]);
   }
 
   float at[most_channels_of_a_thread];  ///< one for each channel

@@ -32,7 +32,7 @@ void add_rows_of_tokens(cudaStream_t stream, To* dwte, const From* dx, const std
       const Range rows = order.run(leaf, 0);
       float sum = 0;
       for (std::int64_t i = rows.first; i < rows.end(); ++i)
-        if (tokens[i] == v) sum += widened(dx[i * C + c]);
+        if (tokens[i] == v) sum += widen(dx[i * C + c]);
       return sum;
     });
     add_to(dwte[(v - vocabulary.first) * C + c], all);
@@ -45,7 +45,7 @@ void add_positions(cudaStream_t stream, T* x, const T* y, const T* wpe, Rows row
 {
   for_each_element(stream, rows.count(), C, [=] __device__(std::int64_t r, std::int64_t c) {
     const std::int64_t position = rows.tokens.first + r % rows.tokens.count;
-    const float sum = widened(y[r * C + c]) + widened(wpe[position * C + c]);
+    const float sum = widen(y[r * C + c]) + widen(wpe[position * C + c]);
     x[r * C + c] = T(sum * static_cast<float>(mask.factor(r, c)));
   });
 }
@@ -58,7 +58,7 @@ void add_sequences(cudaStream_t stream, To* dwpe, const From* dx, Rows rows, std
   const SumOrder order = SumOrder::sequences(rows.sequences.count);
   for_each_element(stream, T, C, [=] __device__(std::int64_t t, std::int64_t c) {
     add_to(dwpe[(rows.tokens.first + t) * C + c],
-           ordered_sum(order, [&](std::int64_t b) { return widened(dx[(b * T + t) * C + c]); }));
+           ordered_sum(order, [&](std::int64_t b) { return widen(dx[(b * T + t) * C + c]); }));
   });
 }
 

@@ -96,7 +96,7 @@ void combine(cudaStream_t stream, T* y, const T* rows, const std::int32_t* place
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
     float sum = 0;
     for (std::int64_t i = r * k; i < (r + 1) * k; ++i)
-      if (places[i] >= 0) sum += (weights != nullptr ? weights[i] : 1.0f) * widened(rows[places[i] * C + c]);
+      if (places[i] >= 0) sum += (weights != nullptr ? weights[i] : 1.0f) * widen(rows[places[i] * C + c]);
     y[r * C + c] = T(sum);
   });
 }
@@ -110,9 +110,9 @@ void combine_backward(cudaStream_t stream, T* drows, float* dweights, const T* d
   for_each(stream, choices, [=] __device__(std::int64_t i) {
     float sum = 0;
     for (std::int64_t c = 0; c < C && places[i] >= 0; ++c) {
-      const float above = widened(dy[i / k * C + c]);
+      const float above = widen(dy[i / k * C + c]);
       const std::int64_t at = places[i] * C + c;
-      sum += above * widened(rows[at]);
+      sum += above * widen(rows[at]);
       drows[at] = T(weights[i] * above);
     }
     dweights[i] = sum;

@@ -13,8 +13,8 @@ void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std
 {
   for_each_element(stream, R, n, [=] __device__(std::int64_t r, std::int64_t j) {
     T& element = x[r * n + j];
-    element = T(widened(element) + widened(bias[j]));
-    y[r * n + j] = T(gelu(widened(element)));
+    element = T(widen(element) + widen(bias[j]));
+    y[r * n + j] = T(gelu(widen(element)));
   });
 }
 
@@ -22,15 +22,14 @@ void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std
 template <class T>
 void backward(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t elements)
 {
-  for_each(stream, elements,
-           [=] __device__(std::int64_t i) { dx[i] = T(widened(dy[i]) * gelu_slope(widened(x[i]))); });
+  for_each(stream, elements, [=] __device__(std::int64_t i) { dx[i] = T(widen(dy[i]) * gelu_slope(widen(x[i]))); });
 }
 
 /// A thread computes one element of y. 8 bytes per element move.
 template <class T>
 void forward_of_tanh(cudaStream_t stream, T* y, const T* x, std::int64_t elements)
 {
-  for_each(stream, elements, [=] __device__(std::int64_t i) { y[i] = T(rounded_tanh(widened(x[i]))); });
+  for_each(stream, elements, [=] __device__(std::int64_t i) { y[i] = T(rounded_tanh(widen(x[i]))); });
 }
 
 /// A thread computes one element of dx. 12 bytes per element move.
@@ -38,7 +37,7 @@ template <class T>
 void backward_of_tanh(cudaStream_t stream, T* dx, const T* dy, const T* y, std::int64_t elements)
 {
   for_each(stream, elements,
-           [=] __device__(std::int64_t i) { dx[i] = T(widened(dy[i]) * (1 - widened(y[i]) * widened(y[i]))); });
+           [=] __device__(std::int64_t i) { dx[i] = T(widen(dy[i]) * (1 - widen(y[i]) * widen(y[i]))); });
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void find_maximum(cudaStream_t stream, float* maximum, const T* logits, std::int
   for_each(stream, R, [=] __device__(std::int64_t r) {
     float largest = lowest;
     for (std::int64_t v = 0; v < valid; ++v)
-      if (largest < widened(logits[r * V + v])) largest = widened(logits[r * V + v]);
+      if (largest < widen(logits[r * V + v])) largest = widen(logits[r * V + v]);
     maximum[r] = largest;
   });
 }
@@ -45,10 +45,10 @@ void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, cons
       const Range columns = intersect(order.run(leaf, 0), {0, rows.vocabulary.count});
       float leaf_sum = 0;
       for (std::int64_t v = columns.first; v < columns.end(); ++v)
-        leaf_sum += portable::exp(widened(row[v]) - rows.maximum[r]);
+        leaf_sum += portable::exp(widen(row[v]) - rows.maximum[r]);
       return leaf_sum;
     });
-    target_logit[r] = rows.vocabulary.contains(target) ? widened(row[target - rows.vocabulary.first]) : 0.0f;
+    target_logit[r] = rows.vocabulary.contains(target) ? widen(row[target - rows.vocabulary.first]) : 0.0f;
   });
 }
 
@@ -68,7 +68,7 @@ void backward(cudaStream_t stream, T* logits, RowView rows, float weight)
   for_each_element(stream, rows.R, rows.V, [=] __device__(std::int64_t r, std::int64_t v) {
     T& element = logits[r * rows.V + v];
     const bool counted = rows.targets[r] >= 0 && v < rows.vocabulary.count;
-    const float probability = counted ? portable::exp(widened(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
+    const float probability = counted ? portable::exp(widen(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
     const float expected = counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f;
     element = T(weight * (probability - expected));
   });

@@ -5,32 +5,16 @@ namespace rankwise {
 
 namespace {
 
-/// A matrix in a GPU's memory.
-template <class T>
-struct DeviceMatrix {
-  explicit DeviceMatrix(const Matrix& matrix)
-      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
-  {
-  }
-  __device__ T& operator()(std::int64_t i, std::int64_t j) const
-  {
-    return first[i * row_stride + j * column_stride];
-  }
-
-  T* first;
-  std::int64_t row_stride, column_stride;
-};
-
 /// A thread computes one element of out, (sum over k of a[i, k] b[k, j]) + bias[j]. At least 4 (m k + k n + m n)
 /// bytes move.
 template <class O, class T>
-void multiply(cudaStream_t stream, DeviceMatrix<O> out, DeviceMatrix<T> a, DeviceMatrix<T> b, std::int64_t rows,
+void multiply(cudaStream_t stream, TypedMatrix<O> out, TypedMatrix<T> a, TypedMatrix<T> b, std::int64_t rows,
               std::int64_t columns, SumOrder order, const T* bias, bool accumulate)
 {
   for_each_element(stream, rows, columns, [=] __device__(std::int64_t i, std::int64_t j) {
-    float sum = ordered_sum(order, [&](std::int64_t k) { return widened(a(i, k)) * widened(b(k, j)); });
-    if (bias != nullptr) sum += widened(bias[j]);
-    out(i, j) = O(accumulate ? widened(out(i, j)) + sum : sum);
+    float sum = ordered_sum(order, [&](std::int64_t k) { return widen(a(i, k)) * widen(b(k, j)); });
+    if (bias != nullptr) sum += widen(bias[j]);
+    out(i, j) = O(accumulate ? widen(out(i, j)) + sum : sum);
   });
 }
 
@@ -39,7 +23,7 @@ template <class To, class From>
 void add_rows(cudaStream_t stream, To* dbias, const From* dy, std::int64_t n, SumOrder order)
 {
   for_each(stream, n, [=] __device__(std::int64_t j) {
-    add_to(dbias[j], ordered_sum(order, [&](std::int64_t r) { return widened(dy[r * n + j]); }));
+    add_to(dbias[j], ordered_sum(order, [&](std::int64_t r) { return widen(dy[r * n + j]); }));
   });
 }
 
@@ -54,7 +38,7 @@ void CudaReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matr
   with_gpu_type(a.data.type(), [&]<class T>(T) {
     const T* const shift = bias.empty() ? nullptr : bias.data<T>();
     with_gpu_type(out.data.type(), [&]<class O>(O) {
-      multiply(gpu(), DeviceMatrix<O>(out), DeviceMatrix<T>(a), DeviceMatrix<T>(b), out.rows, out.columns, order,
+      multiply(gpu(), TypedMatrix<O>(out), TypedMatrix<T>(a), TypedMatrix<T>(b), out.rows, out.columns, order,
                shift, accumulate);
     });
   });

@@ -16,7 +16,7 @@ struct NormView {
 
   __device__ float normalised(std::int64_t r, std::int64_t c) const
   {
-    return (widened(x[r * C + c]) - mean[r]) * rstd[r];
+    return (widen(x[r * C + c]) - mean[r]) * rstd[r];
   }
 };
 
@@ -29,12 +29,12 @@ void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, co
   for_each(stream, R, [=] __device__(std::int64_t r) {
     const T* const row = x + r * C;
     float sum = 0, squares = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += widened(row[c]);
+    for (std::int64_t c = 0; c < C; ++c) sum += widen(row[c]);
     const float m = sum / static_cast<float>(C);
-    for (std::int64_t c = 0; c < C; ++c) squares += (widened(row[c]) - m) * (widened(row[c]) - m);
+    for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
     const float s = 1 / std::sqrt(squares / static_cast<float>(C) + epsilon);
     for (std::int64_t c = 0; c < C; ++c)
-      y[r * C + c] = T((widened(row[c]) - m) * s * widened(weight[c]) + widened(bias[c]));
+      y[r * C + c] = T((widen(row[c]) - m) * s * widen(weight[c]) + widen(bias[c]));
     mean[r] = m;
     rstd[r] = s;
   });
@@ -47,7 +47,7 @@ void input_backward(cudaStream_t stream, T* dx, const T* dy, NormView<T> norm)
 {
   for_each(stream, norm.R, [=] __device__(std::int64_t r) {
     const auto C = static_cast<float>(norm.C);
-    const auto g = [&](std::int64_t c) { return widened(dy[r * norm.C + c]) * widened(norm.weight[c]); };
+    const auto g = [&](std::int64_t c) { return widen(dy[r * norm.C + c]) * widen(norm.weight[c]); };
     float sum = 0, product = 0;
     for (std::int64_t c = 0; c < norm.C; ++c) {
       sum += g(c);
@@ -67,8 +67,8 @@ void parameters_backward(cudaStream_t stream, To* dweight, To* dbias, const T* d
   for_each(stream, norm.C, [=] __device__(std::int64_t c) {
     const std::int64_t C = norm.C;
     add_to(dweight[c],
-           ordered_sum(order, [&](std::int64_t r) { return widened(dy[r * C + c]) * norm.normalised(r, c); }));
-    add_to(dbias[c], ordered_sum(order, [&](std::int64_t r) { return widened(dy[r * C + c]); }));
+           ordered_sum(order, [&](std::int64_t r) { return widen(dy[r * C + c]) * norm.normalised(r, c); }));
+    add_to(dbias[c], ordered_sum(order, [&](std::int64_t r) { return widen(dy[r * C + c]); }));
   });
 }
 

@@ -13,7 +13,7 @@ namespace {
 template <class T>
 void add_elements(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
-  for_each(stream, n, [=] __device__(std::int64_t i) { add_to(into[i], widened(from[i])); });
+  for_each(stream, n, [=] __device__(std::int64_t i) { add_to(into[i], widen(from[i])); });
 }
 
 /// A thread computes one element. 12 n bytes move.
@@ -21,7 +21,7 @@ template <class T>
 void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) {
-    if (widened(from[i]) > widened(into[i])) into[i] = from[i];
+    if (widen(from[i]) > widen(into[i])) into[i] = from[i];
   });
 }
 
@@ -33,7 +33,7 @@ void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, con
   for_each(stream, count, [=] __device__(std::int64_t i) {
     ExactScalar sum;
     for (std::int64_t j = i; j < n; j += count) {
-      const auto value = static_cast<double>(widened(x[j]));
+      const auto value = static_cast<double>(widen(x[j]));
       sum.add(value * value);
     }
     sums[i] = sum;
@@ -46,7 +46,7 @@ template <class T>
 void find_not_finite(cudaStream_t stream, unsigned long long* first, const T* x, std::int64_t n)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) {
-    if (!std::isfinite(widened(x[i]))) atomicMin(first, static_cast<unsigned long long>(i));
+    if (!std::isfinite(widen(x[i]))) atomicMin(first, static_cast<unsigned long long>(i));
   });
 }
 
@@ -73,7 +73,7 @@ template <class T>
 void update(cudaStream_t stream, float* p, float* m, float* v, const T* gradient, std::int64_t n, AdamWNumbers a)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) {
-    const float g = a.scale * widened(gradient[i]);
+    const float g = a.scale * widen(gradient[i]);
     m[i] = a.b1 * m[i] + a.fresh1 * g;
     v[i] = a.b2 * v[i] + a.fresh2 * g * g;
     const float mhat = m[i] / a.correction1, vhat = v[i] / a.correction2;
@@ -141,7 +141,7 @@ namespace {
 template <class To, class From>
 void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
 {
-  for_each(stream, n, [=] __device__(std::int64_t i) { to[i] = To(widened(from[i])); });
+  for_each(stream, n, [=] __device__(std::int64_t i) { to[i] = To(widen(from[i])); });
 }
 
 }  // namespace

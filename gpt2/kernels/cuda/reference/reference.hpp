@@ -5,6 +5,7 @@
 #include "common/cuda/launch.hpp"
 #include "gpt2/kernels/cuda/gpu_types.hpp"
 #include "gpt2/kernels/kernels.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 
 /// @file
 /// The reference kernels of a GPU, for f32 and bf16. For source files of CUDA (.cu) only.
@@ -94,18 +95,11 @@ class CudaReferenceKernels : public KernelFamily {
   Buffer scratch_;  ///< f32: partial sums; kernels run one after the other, so each may use all of it
 };
 
-/// Converts an element to the type of its sums.
-template <class T>
-__device__ float widened(T value)
-{
-  return static_cast<float>(value);
-}
-
 /// to += sum, rounded once: accumulates a gradient.
 template <class T>
 __device__ void add_to(T& to, float sum)
 {
-  to = T(widened(to) + sum);
+  to = T(widen(to) + sum);
 }
 
 /// Calls f(row, column) for one element of a matrix with contiguous rows.

@@ -1,6 +1,5 @@
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
-#include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
 
@@ -13,7 +12,7 @@ void add_branch(cudaStream_t stream, T* out, const T* x, const T* y, const T* bi
 {
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
     const std::int64_t i = r * C + c;
-    out[i] = T(widened(x[i]) + (widened(y[i]) + widened(bias[c])) * static_cast<float>(mask.factor(r, c)));
+    out[i] = T(widen(x[i]) + (widen(y[i]) + widen(bias[c])) * static_cast<float>(mask.factor(r, c)));
   });
 }
 
@@ -22,7 +21,7 @@ template <class T>
 void drop(cudaStream_t stream, T* y, const T* x, std::int64_t R, std::int64_t C, DropoutMask mask)
 {
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
-    y[r * C + c] = T(widened(x[r * C + c]) * static_cast<float>(mask.factor(r, c)));
+    y[r * C + c] = T(widen(x[r * C + c]) * static_cast<float>(mask.factor(r, c)));
   });
 }
 
@@ -31,10 +30,8 @@ template <class To, class From>
 void copy_elements(cudaStream_t stream, TypedMatrix<To> to, TypedMatrix<From> from, std::int64_t rows,
                    std::int64_t columns)
 {
-  for_each_element(stream, rows, columns, [=] __device__(std::int64_t i, std::int64_t j) {
-    to.first[i * to.row_stride + j * to.column_stride] =
-        To(widened(from.first[i * from.row_stride + j * from.column_stride]));
-  });
+  for_each_element(stream, rows, columns,
+                   [=] __device__(std::int64_t i, std::int64_t j) { to(i, j) = To(widen(from(i, j))); });
 }
 
 }  // namespace
