@@ -10,29 +10,6 @@ namespace rankwise {
 
 namespace {
 
-/// A soft-max over some of the keys that a query sees, as it is before the division.
-template <class A>
-struct SoftmaxView {
-  A& maximum;  ///< largest score
-  A& sum;      ///< sum over the keys of exp(score - maximum); 0: there are no keys
-  A* output;   ///< (D) sum of factor exp(score - maximum) v
-};
-
-/// The two of them together: both are brought to the larger maximum M,
-///     sum = sum exp(m - M) + sum' exp(m' - M), and output likewise.
-/// @source  Milakov and Gimelshein 2018, section 3, equation 4.
-template <class A>
-void merge(const SoftmaxView<A>& into, const SoftmaxView<A>& from, std::int64_t D)
-{
-  if (from.sum == 0) return;
-  const bool first = into.sum == 0;
-  const A maximum = first ? from.maximum : std::max(into.maximum, from.maximum);
-  const A a = first ? A(0) : portable::exp(into.maximum - maximum), b = portable::exp(from.maximum - maximum);
-  into.maximum = maximum;
-  into.sum = into.sum * a + from.sum * b;
-  for (std::int64_t d = 0; d < D; ++d) into.output[d] = into.output[d] * a + from.output[d] * b;
-}
-
 /// Scratch of one thread for one query.
 template <class A>
 class QueryScratch {
@@ -96,8 +73,8 @@ SoftmaxView<A> softmax(QueryScratch<A>& scratch, const HeadView<T>& head, std::i
 }
 
 /// Calls done(b, h, q, soft-max) for every query of every head.
-template <class T, class Head, class Done>
-void for_each_softmax(const ReferenceLayer<Accumulator<T>>& layer, Head&& head_of, Done&& done)
+template <class T, class Done>
+void for_each_softmax(const ReferenceLayer<Accumulator<T>>& layer, const HeadSource<T>& source, Done&& done)
 {
   using A = Accumulator<T>;
   const std::int64_t heads = layer.shape.heads.count;
@@ -107,47 +84,15 @@ void for_each_softmax(const ReferenceLayer<Accumulator<T>>& layer, Head&& head_o
 #pragma omp for
     for (std::int64_t bh = 0; bh < layer.shape.B * heads; ++bh) {
       const std::int64_t b = bh / heads, h = bh % heads;
-      const HeadView<T> head = head_of(b, h);
+      const HeadView<T> head = source.head(layer, b, h);
       for (std::int64_t q = 0; q < layer.runs.queries.count; ++q) {
         const KeyLeaves leaves = layer.seen(b, q);
-        layer.factors(scratch.factors, b, q, h, leaves.keys);
+        fill_factors(scratch.factors, layer, b, q, h, leaves.keys);
         done(b, h, q, softmax(scratch, head, q, leaves, layer.scale));
       }
     }
   }
 }
-
-/// y[d] = output[d] / sum. Returns the log of the sum of exponentials.
-template <class T, class A>
-A divide(T* y, const SoftmaxView<A>& softmax, std::int64_t D)
-{
-  for (std::int64_t d = 0; d < D; ++d) y[d] = T(softmax.output[d] / softmax.sum);
-  return softmax.maximum + portable::log(softmax.sum);
-}
-
-/// The tensors of a SoftmaxPartial, row by row of (B, heads, queries).
-template <class A>
-struct PartialView {
-  explicit PartialView(const SoftmaxPartial& partial)
-      : heads(partial.sum.extent(1)),
-        queries(partial.sum.extent(2)),
-        rows(partial.sum.elements()),
-        D(partial.output.elements() / rows),
-        maximum(partial.maximum.data<A>()),
-        sum(partial.sum.data<A>()),
-        output(partial.output.data<A>())
-  {
-  }
-  /// Offset of the channels of row @p i in (B queries, D heads).
-  std::int64_t offset(std::int64_t i) const
-  {
-    return ((i / (heads * queries) * queries + i % queries) * heads + i / queries % heads) * D;
-  }
-  SoftmaxView<A> operator[](std::int64_t i) const { return {maximum[i], sum[i], output + offset(i)}; }
-
-  std::int64_t heads, queries, rows, D;
-  A *maximum, *sum, *output;
-};
 
 }  // namespace
 
@@ -158,15 +103,13 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
   // y[q] = sum over k of factor[q, k] weight[q, k] v[k] with the dropout factor, 0 or 1 / (1 - rate)
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const AttentionRuns all = all_tokens(shape);
-    const ReferenceLayer<A> layer(shape, all, dropout);
-    T *const qkv_at = qkv.data<T>(), *const y_at = y.data<T>();
+    const ReferenceLayer<A> layer(shape, all_tokens(shape), dropout);
+    T* const y_at = y.data<T>();
     A* const lse = log_sum_exp.data<A>();
-    for_each_softmax<T>(
-        layer, [&](std::int64_t b, std::int64_t h) { return HeadView<T>(qkv_at, shape, b, h); },
-        [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
-          lse[layer.row(b, h, q)] = divide(y_at + layer.offset(b, h, q), found, shape.D);
-        });
+    for_each_softmax(layer, HeadSource<T>{qkv.data<T>()},
+                     [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
+                       lse[layer.row(b, h, q)] = divide(y_at + layer.offset(b, h, q), found, shape.D);
+                     });
   });
 }
 
@@ -178,15 +121,13 @@ void ReferenceKernels::attention_partial(const SoftmaxPartial& partial, const Te
     using A = Accumulator<T>;
     const ReferenceLayer<A> layer(shape, runs, dropout);
     const PartialView<A> to(partial);
-    for_each_softmax<T>(
-        layer,
-        [&](std::int64_t b, std::int64_t h) { return HeadView<T>(qkv.data<T>(), kv.data<T>(), shape, runs, b, h); },
-        [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
-          const SoftmaxView<A> row = to[layer.row(b, h, q)];
-          row.maximum = found.maximum;
-          row.sum = found.sum;
-          std::copy_n(found.output, shape.D, row.output);
-        });
+    for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()},
+                     [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
+                       const SoftmaxView<A> row = to[layer.row(b, h, q)];
+                       row.maximum = found.maximum;
+                       row.sum = found.sum;
+                       std::copy_n(found.output, shape.D, row.output);
+                     });
   });
 }
 

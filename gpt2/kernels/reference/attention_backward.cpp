@@ -123,7 +123,7 @@ void head_backward(HeadGradient<Accumulator<T>>& g, const ReferenceLayer<Accumul
         for (std::int64_t q = queries.first; q < queries.end(); ++q) {
           const KeyLeaves leaves = layer.seen(b, q);
           const std::int64_t at = layer.offset(b, h, q);
-          layer.factors(g.factors, b, q, h, leaves.keys);
+          fill_factors(g.factors, layer, b, q, h, leaves.keys);
           weights_again(g, head, q, leaves.keys, layer.scale, in.log_sum_exp[layer.row(b, h, q)]);
           score_backward(g, head, leaves.keys, in.dy + at, in.y + at);
           query_backward(g, head, leaves, layer.scale);
@@ -156,8 +156,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
   // forward:  weight[q, k] = exp(scale q.k - log_sum_exp[q]), y[q] = sum over k of factor[q, k] weight[q, k] v[k]
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const AttentionRuns all = all_tokens(shape);
-    const ReferenceLayer<A> layer(shape, all, dropout);
+    const ReferenceLayer<A> layer(shape, all_tokens(shape), dropout);
     const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<A>()};
     const auto round = [&](T* to, const A* from) {
       for (std::int64_t d = 0; d < shape.D; ++d) to[d] = T(from[d]);

@@ -10,22 +10,11 @@ namespace {
 
 /// A soft-max over some of the keys that a query sees, as it is before the division, with some channels of the output.
 struct SoftmaxSums {
+  __device__ SoftmaxView<float> view() { return {maximum, sum, output.at}; }
+
   float maximum, sum;
   ChannelSums output;
 };
-
-/// The two of them together, as the reference kernels of the CPU merge them.
-__device__ inline void merge(float& maximum, float& sum, float* output, float other_maximum, float other_sum,
-                             const float* other_output, std::int64_t channels)
-{
-  if (other_sum == 0) return;
-  const bool first = sum == 0;
-  const float larger = first || maximum < other_maximum ? other_maximum : maximum;
-  const float a = first ? 0 : portable::exp(maximum - larger), b = portable::exp(other_maximum - larger);
-  maximum = larger;
-  sum = sum * a + other_sum * b;
-  for (std::int64_t d = 0; d < channels; ++d) output[d] = output[d] * a + other_output[d] * b;
-}
 
 /// The soft-max of one query over the keys of the run that it sees, with some channels of its output; scores are
 /// recomputed instead of stored.
@@ -50,10 +39,7 @@ __device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, cons
           to.output.add(factor(k) * weight, head.value(k), channels);
         }
       },
-      [&](std::int64_t place) {
-        SoftmaxSums &to = places[place], &from = places[place + 1];
-        merge(to.maximum, to.sum, to.output.at, from.maximum, from.sum, from.output.at, channels.count);
-      });
+      [&](std::int64_t place) { merge(places[place].view(), places[place + 1].view(), channels.count); });
   return places[0];
 }
 
@@ -65,48 +51,25 @@ void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, Cu
                  [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
                    const HeadView<T> head = in.head(layer, b, h);
                    const KeyLeaves leaves = layer.seen(b, q);
-                   const auto factor = [&](std::int64_t k) { return layer.factor(b, h, q, k); };
+                   const auto factor = [&](std::int64_t k) { return factor_of(layer, b, h, q, k); };
                    for_each_channels(head.D, [&](Range channels) {
-                     const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
-                     T* const to = y + layer.offset(b, h, q) + channels.first;
-                     for (std::int64_t d = 0; d < channels.count; ++d) to[d] = T(found.output.at[d] / found.sum);
-                     log_sum_exp[layer.row(b, h, q)] = found.maximum + portable::log(found.sum);
+                     SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
+                     log_sum_exp[layer.row(b, h, q)] =
+                         divide(y + layer.offset(b, h, q) + channels.first, found.view(), channels.count);
                    });
                  });
 }
 
-/// The tensors of a SoftmaxPartial.
-struct PartialView {
-  explicit PartialView(const SoftmaxPartial& partial)
-      : heads(partial.sum.extent(1)),
-        queries(partial.sum.extent(2)),
-        rows(partial.sum.elements()),
-        D(partial.output.elements() / rows),
-        maximum(partial.maximum.data<float>()),
-        sum(partial.sum.data<float>()),
-        output(partial.output.data<float>())
-  {
-  }
-  /// Offset of the channels of row @p i of (B, heads, queries) in (B queries, D heads).
-  __device__ std::int64_t offset(std::int64_t i) const
-  {
-    return ((i / (heads * queries) * queries + i % queries) * heads + i / queries % heads) * D;
-  }
-
-  std::int64_t heads, queries, rows, D;
-  float *maximum, *sum, *output;
-};
-
 /// A thread computes one query of one head. 4 (2 Q D heads + 2 K D heads + 2 Q heads) bytes move, Q = B queries, K = B
 /// keys.
 template <class T>
-void partial_forward(cudaStream_t stream, PartialView to, HeadSource<T> in, CudaReferenceLayer layer)
+void partial_forward(cudaStream_t stream, PartialView<float> to, HeadSource<T> in, CudaReferenceLayer layer)
 {
   for_each_token(stream, layer.shape, layer.runs.queries.count,
                  [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
                    const HeadView<T> head = in.head(layer, b, h);
                    const KeyLeaves leaves = layer.seen(b, q);
-                   const auto factor = [&](std::int64_t k) { return layer.factor(b, h, q, k); };
+                   const auto factor = [&](std::int64_t k) { return factor_of(layer, b, h, q, k); };
                    for_each_channels(head.D, [&](Range channels) {
                      const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
                      float* const out = to.output + layer.offset(b, h, q) + channels.first;
@@ -118,22 +81,17 @@ void partial_forward(cudaStream_t stream, PartialView to, HeadSource<T> in, Cuda
 }
 
 /// A thread merges one query of one head. 12 (Q D heads + 2 Q heads) bytes move.
-void merge(cudaStream_t stream, PartialView into, PartialView from)
+void merge(cudaStream_t stream, PartialView<float> into, PartialView<float> from)
 {
-  for_each(stream, into.rows, [=] __device__(std::int64_t i) {
-    merge(into.maximum[i], into.sum[i], into.output + into.offset(i), from.maximum[i], from.sum[i],
-          from.output + from.offset(i), into.D);
-  });
+  for_each(stream, into.rows, [=] __device__(std::int64_t i) { merge(into[i], from[i], into.D); });
 }
 
 /// A thread divides one query of one head. 8 Q D heads + 12 Q heads bytes move.
 template <class T>
-void divide(cudaStream_t stream, T* y, float* log_sum_exp, PartialView partial)
+void divide(cudaStream_t stream, T* y, float* log_sum_exp, PartialView<float> partial)
 {
   for_each(stream, partial.rows, [=] __device__(std::int64_t i) {
-    const std::int64_t at = partial.offset(i);
-    for (std::int64_t d = 0; d < partial.D; ++d) y[at + d] = T(partial.output[at + d] / partial.sum[i]);
-    log_sum_exp[i] = partial.maximum[i] + portable::log(partial.sum[i]);
+    log_sum_exp[i] = divide(y + partial.offset(i), partial[i], partial.D);
   });
 }
 
@@ -156,10 +114,9 @@ void cached_forward(cudaStream_t stream, T* y, T* cache, T* qkv, AttentionShape 
     const HeadView<T> head(qkv, cache, shape, {tokens, {0, tokens.end()}}, 0, h);
     const KeyLeaves leaves{order, tokens.first + t + 1};
     for_each_channels(head.D, [&](Range channels) {
-      const SoftmaxSums found = softmax(
+      SoftmaxSums found = softmax(
           head, t, leaves, scale, [](std::int64_t) { return 1.0f; }, channels);
-      T* const to = y + (t * shape.heads.count + h) * shape.D + channels.first;
-      for (std::int64_t d = 0; d < channels.count; ++d) to[d] = T(found.output.at[d] / found.sum);
+      divide(y + (t * shape.heads.count + h) * shape.D + channels.first, found.view(), channels.count);
     });
   });
 }
@@ -170,7 +127,7 @@ void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_
                                              const AttentionShape& shape, const Dropout& dropout) const
 {
   with_gpu_type(y.type(), [&]<class T>(T) {
-    forward(gpu(), y.data<T>(), log_sum_exp.data<float>(), HeadSource<T>{qkv.data<T>(), nullptr},
+    forward(gpu(), y.data<T>(), log_sum_exp.data<float>(), HeadSource<T>{qkv.data<T>()},
             CudaReferenceLayer(shape, all_tokens(shape), dropout));
   });
 }
@@ -180,21 +137,22 @@ void CudaReferenceKernels::attention_partial(const SoftmaxPartial& partial, cons
                                              const Dropout& dropout) const
 {
   with_gpu_type(qkv.type(), [&]<class T>(T) {
-    partial_forward(gpu(), PartialView(partial), HeadSource<T>{qkv.data<T>(), kv.data<T>()},
+    partial_forward(gpu(), PartialView<float>(partial), HeadSource<T>{qkv.data<T>(), kv.data<T>()},
                     CudaReferenceLayer(shape, runs, dropout));
   });
 }
 
 void CudaReferenceKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const
 {
-  merge(gpu(), PartialView(into), PartialView(from));
+  merge(gpu(), PartialView<float>(into), PartialView<float>(from));
 }
 
 void CudaReferenceKernels::attention_divide(const Tensor& y, const Tensor& log_sum_exp,
                                             const SoftmaxPartial& partial) const
 {
-  with_gpu_type(y.type(),
-                [&]<class T>(T) { divide(gpu(), y.data<T>(), log_sum_exp.data<float>(), PartialView(partial)); });
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    divide(gpu(), y.data<T>(), log_sum_exp.data<float>(), PartialView<float>(partial));
+  });
 }
 
 void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,

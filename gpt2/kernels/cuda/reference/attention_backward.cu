@@ -57,7 +57,7 @@ __device__ PairGradient pair_backward(const CudaReferenceLayer& layer, const Hea
   const std::int64_t D = layer.shape.D, at = layer.offset(b, h, query);
   const float weight = portable::exp(layer.scale * dot(head.query(query), head.key(key), D) -
                                      in.log_sum_exp[layer.row(b, h, query)]);
-  const float factor = layer.factor(b, h, query, key);
+  const float factor = factor_of(layer, b, h, query, key);
   const float dweight = factor * dot(in.dy + at, head.value(key), D);
   return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};
 }
@@ -138,7 +138,7 @@ void CudaReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& 
   const CudaReferenceLayer layer(shape, all_tokens(shape), dropout);
   with_gpu_type(dqkv.type(), [&]<class T>(T) {
     const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<float>()};
-    const HeadSource<T> source{qkv.data<T>(), nullptr};
+    const HeadSource<T> source{qkv.data<T>()};
     const LayerGradient<T> to{dqkv.data<T>()};
     queries_backward(gpu(), to, source, in, layer);
     keys_backward(gpu(), to, source, in, layer);

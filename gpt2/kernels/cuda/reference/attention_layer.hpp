@@ -1,12 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
-#include "gpt2/kernels/dropout_mask.hpp"
-#include "gpt2/kernels/ordered_sum.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
@@ -71,64 +68,17 @@ struct SumTree {
   ChannelSums at[places];  ///< the sums in each place
 };
 
-/// Sizes, positions, mask and dropout of a run of queries and a run of keys. Queries have B heads rows, head by
-/// head of each sequence: row i is query i mod (queries) of head i / (queries). Keys likewise.
-struct CudaReferenceLayer {
-  /// Lengths of @p of are in the memory of the GPU.
-  CudaReferenceLayer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
-      : shape(of),
-        runs(tokens),
-        visible_keys(of),
-        mask(dropout),
-        dropped(dropout.active()),
-        scale(1 / std::sqrt(static_cast<float>(of.D))),
-        key_order(SumOrder::tokens(tokens.keys, of.T)),
-        query_order(SumOrder::tokens(tokens.queries, of.T))
-  {
-  }
-  /// The keys of the run that query @p q of sequence @p b sees.
-  __device__ KeyLeaves seen(std::int64_t b, std::int64_t q) const { return {key_order, visible_keys(b, q, runs)}; }
-  /// Index of a query among the rows of statistics, (B, heads, queries).
-  __device__ std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t q) const
-  {
-    return (b * shape.heads.count + h) * runs.queries.count + q;
-  }
-  /// Offset of a query in (B queries, D heads).
-  __device__ std::int64_t offset(std::int64_t b, std::int64_t h, std::int64_t q) const
-  {
-    return ((b * runs.queries.count + q) * shape.heads.count + h) * shape.D;
-  }
-  /// The dropout factor of the weight of key @p k for query @p q.
-  __device__ float factor(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const
-  {
-    if (!dropped) return 1;
-    const std::int64_t key = runs.keys.first + k;
-    return static_cast<float>(mask.factors(b, q, shape.heads.first + h, key)[key % 4]);
-  }
+/// The layer as kernels of a GPU compute it.
+using CudaReferenceLayer = ReferenceLayer<float>;
 
-  AttentionShape shape;      ///< sizes of the layer
-  AttentionRuns runs;        ///< tokens of the queries and of the keys
-  VisibleKeys visible_keys;  ///< keys that a query sees
-  DropoutMask mask;          ///< mask of the attention weights
-  bool dropped;              ///< true if there is dropout
-  float scale;               ///< factor of the scores, 1 / sqrt(D)
-  SumOrder key_order;        ///< order of sums over the keys
-  SumOrder query_order;      ///< order of sums over the queries
-};
-
-/// The queries, keys and values that a kernel reads: from one tensor for a whole layer, from two for runs.
-template <class T>
-struct HeadSource {
-  /// One head of one sequence.
-  __device__ HeadView<T> head(const CudaReferenceLayer& layer, std::int64_t b, std::int64_t h) const
-  {
-    if (kv == nullptr) return {qkv, layer.shape, b, h};
-    return {qkv, kv, layer.shape, layer.runs, b, h};
-  }
-
-  T* qkv;  ///< (B queries, 3 D heads)
-  T* kv;   ///< (B keys, 2 D heads), or null: keys and values are in qkv
-};
+/// The dropout factor of the weight of key @p k for query @p q.
+__device__ inline float factor_of(const CudaReferenceLayer& layer, std::int64_t b, std::int64_t h, std::int64_t q,
+                                  std::int64_t k)
+{
+  if (!layer.dropped) return 1;
+  const std::int64_t key = layer.runs.keys.first + k;
+  return static_cast<float>(layer.mask.factors(b, q, layer.shape.heads.first + h, key)[key % 4]);
+}
 
 /// Calls f(b, h, t) in a thread for each of @p tokens tokens of each head.
 template <class F>
