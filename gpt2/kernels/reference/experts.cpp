@@ -1,25 +1,7 @@
-#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
+#include "gpt2/kernels/router_formula.hpp"
 
 namespace rankwise {
-
-namespace {
-
-/// Writes the k largest of @p E probabilities, the largest first, of equal ones the first.
-template <class A>
-void choose_largest(std::int32_t* choices, std::int64_t k, const A* probabilities, std::int64_t E)
-{
-  for (std::int64_t j = 0; j < k; ++j) {
-    std::int32_t best = -1;
-    for (std::int32_t e = 0; e < E; ++e) {
-      const bool taken = std::find(choices, choices + j, e) != choices + j;
-      if (!taken && (best < 0 || probabilities[e] > probabilities[best])) best = e;
-    }
-    choices[j] = best;
-  }
-}
-
-}  // namespace
 
 void ReferenceKernels::route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
                              const Tensor& logits) const
@@ -28,52 +10,24 @@ void ReferenceKernels::route(const Tensor& probabilities, const Tensor& choices,
     using A = Accumulator<T>;
     const std::int64_t R = logits.extent(0), E = logits.extent(1), k = choices.extent(1);
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < R; ++r) {
-      const A* const logit = logits.data<A>() + r * E;
-      A *const p = probabilities.data<A>() + r * E, *const weight = weights.data<A>() + r * k;
-      std::int32_t* const choice = choices.data<std::int32_t>() + r * k;
-      // p[e] = exp(logit[e] - largest) / sum over i of exp(logit[i] - largest)
-      const A largest = *std::max_element(logit, logit + E);
-      A sum = 0, chosen = 0;
-      for (std::int64_t e = 0; e < E; ++e) sum += p[e] = portable::exp(logit[e] - largest);
-      for (std::int64_t e = 0; e < E; ++e) p[e] /= sum;
-      choose_largest(choice, k, p, E);
-      // weight[j] = p[choice j], for k > 1 over the sum of these
-      for (std::int64_t j = 0; j < k; ++j) chosen += weight[j] = p[choice[j]];
-      for (std::int64_t j = 0; j < k && k > 1; ++j) weight[j] /= chosen;
-    }
+    for (std::int64_t r = 0; r < R; ++r)
+      route_row(probabilities.data<A>() + r * E, choices.data<std::int32_t>() + r * k, weights.data<A>() + r * k,
+                logits.data<A>() + r * E, E, k);
   });
 }
 
 void ReferenceKernels::route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
                                       const Tensor& choices, const Tensor& weights, const Tensor& pull) const
 {
-  // forward:   p = softmax(logits); weight[j] = p[choice j] for k = 1, else p[choice j] / S with S = sum over the
-  //            choices of p
-  // gradient:  dp[e] = pull[e], and for a choice + dweight[j] (k = 1) or + (dweight[j] - sum over i of dweight[i]
-  //            weight[i]) / S;  dlogit[e] = p[e] (dp[e] - sum over i of p[i] dp[i])
   with_real_type(dlogits.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t R = probabilities.extent(0), E = probabilities.extent(1), k = choices.extent(1);
     const std::int64_t tokens = R / pull.extent(0);
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < R; ++r) {
-      const A *const p = probabilities.data<A>() + r * E, *const weight = weights.data<A>() + r * k;
-      const A *const dweight = dweights.data<A>() + r * k, *const pulled = pull.data<A>() + r / tokens * E;
-      const std::int32_t* const choice = choices.data<std::int32_t>() + r * k;
-      A chosen = 0, mean = 0, dot = 0;
-      for (std::int64_t j = 0; j < k; ++j) {
-        chosen += p[choice[j]];
-        mean += dweight[j] * weight[j];
-      }
-      const auto dp = [&](std::int64_t e) {
-        const std::int64_t j = std::find(choice, choice + k, e) - choice;
-        if (j == k) return pulled[e];
-        return pulled[e] + (k == 1 ? dweight[j] : (dweight[j] - mean) / chosen);
-      };
-      for (std::int64_t e = 0; e < E; ++e) dot += p[e] * dp(e);
-      for (std::int64_t e = 0; e < E; ++e) dlogits.data<T>()[r * E + e] = T(p[e] * (dp(e) - dot));
-    }
+    for (std::int64_t r = 0; r < R; ++r)
+      route_row_backward(dlogits.data<T>() + r * E, dweights.data<A>() + r * k, probabilities.data<A>() + r * E,
+                         choices.data<std::int32_t>() + r * k, weights.data<A>() + r * k,
+                         pull.data<A>() + r / tokens * E, E, k);
   });
 }
 

@@ -1,5 +1,5 @@
-#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
+#include "gpt2/kernels/router_formula.hpp"
 
 namespace rankwise {
 
@@ -10,71 +10,26 @@ struct RouterView {
   float *probabilities, *weights;
   std::int32_t* choices;
   std::int64_t E, k;
-
-  /// True if expert @p e is one of the first @p count choices of row @p r.
-  __device__ bool chosen(std::int64_t r, std::int64_t e, std::int64_t count) const
-  {
-    for (std::int64_t j = 0; j < count; ++j)
-      if (choices[r * k + j] == e) return true;
-    return false;
-  }
 };
 
 /// A thread computes one row. 4 R (2 E + 2 k) bytes move.
 void choose_experts(cudaStream_t stream, RouterView to, const float* logits, std::int64_t R)
 {
   for_each(stream, R, [=] __device__(std::int64_t r) {
-    const std::int64_t E = to.E, k = to.k;
-    const float* const logit = logits + r * E;
-    float *const p = to.probabilities + r * E, *const weight = to.weights + r * k;
-    // p[e] = exp(logit[e] - largest) / sum over i of exp(logit[i] - largest)
-    float largest = logit[0], sum = 0, chosen = 0;
-    for (std::int64_t e = 1; e < E; ++e)
-      if (largest < logit[e]) largest = logit[e];
-    for (std::int64_t e = 0; e < E; ++e) {
-      p[e] = portable::exp(logit[e] - largest);
-      sum += p[e];
-    }
-    for (std::int64_t e = 0; e < E; ++e) p[e] /= sum;
-    // The most probable expert that is not chosen yet, of equal ones the first.
-    for (std::int64_t j = 0; j < k; ++j) {
-      std::int64_t best = -1;
-      for (std::int64_t e = 0; e < E; ++e)
-        if (!to.chosen(r, e, j) && (best < 0 || p[e] > p[best])) best = e;
-      to.choices[r * k + j] = static_cast<std::int32_t>(best);
-      weight[j] = p[best];
-      chosen += weight[j];
-    }
-    for (std::int64_t j = 0; j < k && k > 1; ++j) weight[j] /= chosen;
+    route_row(to.probabilities + r * to.E, to.choices + r * to.k, to.weights + r * to.k, logits + r * to.E, to.E,
+              to.k);
   });
 }
 
 /// A thread computes one row of dlogits. 4 R (2 E + 3 k) bytes move.
-///
-///     forward    p = softmax(logits); weight[j] = p[choice j] for k = 1, else p[choice j] / S, S the sum of these
-///     backward   dp[e] = pull[e], and for a choice + dweight[j] (k = 1) or + (dweight[j] - sum over i of dweight[i]
-///                weight[i]) / S;  dlogit[e] = p[e] (dp[e] - sum over i of p[i] dp[i])
 template <class T>
 void router_backward(cudaStream_t stream, T* dlogits, const float* dweights, RouterView of, const float* pull,
                      std::int64_t R, std::int64_t tokens)
 {
   for_each(stream, R, [=] __device__(std::int64_t r) {
     const std::int64_t E = of.E, k = of.k;
-    const float *const p = of.probabilities + r * E, *const weight = of.weights + r * k;
-    const float *const dweight = dweights + r * k, *const pulled = pull + r / tokens * E;
-    const std::int32_t* const choice = of.choices + r * k;
-    float chosen = 0, mean = 0, sum = 0;
-    for (std::int64_t j = 0; j < k; ++j) {
-      chosen += p[choice[j]];
-      mean += dweight[j] * weight[j];
-    }
-    const auto dp = [&](std::int64_t e) {
-      for (std::int64_t j = 0; j < k; ++j)
-        if (choice[j] == e) return pulled[e] + (k == 1 ? dweight[j] : (dweight[j] - mean) / chosen);
-      return pulled[e];
-    };
-    for (std::int64_t e = 0; e < E; ++e) sum += p[e] * dp(e);
-    for (std::int64_t e = 0; e < E; ++e) dlogits[r * E + e] = T(p[e] * (dp(e) - sum));
+    route_row_backward(dlogits + r * E, dweights + r * k, of.probabilities + r * E, of.choices + r * k,
+                       of.weights + r * k, pull + r / tokens * E, E, k);
   });
 }
 
