@@ -4,6 +4,7 @@
 
 #include "gpt2/kernels/cpu/cpu.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
+#include "gpt2/kernels/logit_rows.hpp"
 
 namespace rankwise {
 
@@ -22,32 +23,6 @@ float sum_of_exponentials(const T* logits, std::int64_t n, float maximum)
 {
   return lane_sum(n, [&](std::int64_t v) { return exponential(widen(logits[v]) - maximum); });
 }
-
-/// The logits of the rows of a softmax, and the statistics of each row.
-template <class T>
-struct LogitRows {
-  LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets, Range entries)
-      : first(logits.data<T>()),
-        maxima(maximum.data<float>()),
-        sums(sum.data<float>()),
-        target(targets.data<std::int32_t>()),
-        vocabulary(entries),
-        R(targets.elements()),
-        V(logits.elements() / R)
-  {
-  }
-  /// The target's logit; zero when it is in another vocabulary shard.
-  float target_logit(std::int64_t r) const
-  {
-    return vocabulary.contains(target[r]) ? widen(first[r * V + target[r] - vocabulary.first]) : 0;
-  }
-
-  T* first;
-  float *maxima, *sums;
-  const std::int32_t* target;
-  Range vocabulary;
-  std::int64_t R, V;
-};
 
 }  // namespace
 
@@ -70,7 +45,7 @@ void CpuKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Te
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.R; ++r) {
-      rows.sums[r] = sum_of_exponentials(rows.first + r * rows.V, vocabulary.count, rows.maxima[r]);
+      rows.sums[r] = sum_of_exponentials(rows.row(r), vocabulary.count, rows.maxima[r]);
       wanted[r] = rows.target_logit(r);
     }
   });
@@ -85,7 +60,7 @@ void CpuKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const 
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.R; ++r) {
-      const T* const row = rows.first + r * rows.V;  // read from memory once: the row is still in cache for the sum
+      const T* const row = rows.row(r);  // read from memory once: the row is still in cache for the sum
       rows.maxima[r] = row_largest(row, vocabulary.count);
       rows.sums[r] = sum_of_exponentials(row, vocabulary.count, rows.maxima[r]);
       wanted[r] = rows.target_logit(r);
@@ -103,7 +78,7 @@ void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, cons
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.R; ++r) {
-      T* const row = rows.first + r * rows.V;
+      T* const row = rows.row(r);
       const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
       const float row_maximum = rows.maxima[r], scale = factor / rows.sums[r];
       const float target_logit = rows.target_logit(r);

@@ -8,6 +8,7 @@
 #include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 #include "gpt2/kernels/cuda/sum_of_terms.hpp"
+#include "gpt2/kernels/logit_rows.hpp"
 
 // A row of logits is long, and the logits, (R, V), are the largest tensor of a model. So a block processes one row,
 // and reads it as few times as possible.
@@ -17,31 +18,6 @@ namespace rankwise {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
-
-/// The logits of the rows of a softmax, and the statistics of each row.
-template <class T>
-struct LogitRows {
-  LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& targets, Range entries)
-      : first(logits.data<T>()),
-        maxima(maximum.data<float>()),
-        target(targets.data<std::int32_t>()),
-        vocabulary(entries),
-        R(targets.elements()),
-        V(R > 0 ? logits.elements() / R : 0)
-  {
-  }
-  /// The target's logit; zero when it is in another vocabulary shard.
-  __device__ float target_logit(std::int64_t r) const
-  {
-    return vocabulary.contains(target[r]) ? static_cast<float>(first[r * V + target[r] - vocabulary.first]) : 0;
-  }
-
-  T* first;
-  float* maxima;
-  const std::int32_t* target;
-  Range vocabulary;  // vocabulary entries of this shard, without padding
-  std::int64_t R, V;
-};
 
 /// One block for each of R rows, with shared memory to reduce numbers of type T.
 template <class T>
@@ -103,18 +79,17 @@ __global__ void __launch_bounds__(block_threads)
 
 /// Block: one row. Reads the logits once.
 template <class T>
-__global__ void __launch_bounds__(block_threads)
-    sum_exponentials(float* sum, float* target_logit, const LogitRows<T> rows)
+__global__ void __launch_bounds__(block_threads) sum_exponentials(float* target_logit, const LogitRows<T> rows)
 {
   constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   const float maximum = rows.maxima[r];
   float mine = 0;
-  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count,
+  for_each_pack_of_row(rows.row(r), rows.vocabulary.count,
                        [&](const Pack<N>& pack) { mine += sum_of_exponentials(pack, maximum); });
   mine = block_reduce(mine, Plus(), &shared_memory<float>());
   if (threadIdx.x != 0) return;
-  sum[r] = mine;
+  rows.sums[r] = mine;
   target_logit[r] = rows.target_logit(r);
 }
 
@@ -134,9 +109,8 @@ void CudaKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const T
                           const Tensor& maximum, const Tensor& targets, Range vocabulary, const SumOrder&) const
 {
   with_gpu_type(logits.type(), [&]<class T>(T) {
-    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
-    launch(block_for_each_row<float>(on_, rows.R), sum_exponentials<T>, sum.data<float>(),
-           target_logit.data<float>(), rows);
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
+    launch(block_for_each_row<float>(on_, rows.R), sum_exponentials<T>, target_logit.data<float>(), rows);
   });
 }
 
@@ -161,13 +135,12 @@ struct JoinParts {
 /// Block: one row. Reads the logits once. A thread rescales
 /// its sum when a pack has a larger logit than those before.
 template <class T>
-__global__ void __launch_bounds__(block_threads)
-    find_maximum_and_sum(float* sum, float* target_logit, const LogitRows<T> rows)
+__global__ void __launch_bounds__(block_threads) find_maximum_and_sum(float* target_logit, const LogitRows<T> rows)
 {
   constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   float2 part = make_float2(minus_infinity, 0);
-  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count, [&](const Pack<N>& pack) {
+  for_each_pack_of_row(rows.row(r), rows.vocabulary.count, [&](const Pack<N>& pack) {
     const float largest = maximum_with(part.x, pack);
     if (largest > part.x) part = make_float2(largest, part.y * rescaled(part.x, largest));
     part.y += sum_of_exponentials(pack, part.x == minus_infinity ? 0 : part.x);
@@ -175,7 +148,7 @@ __global__ void __launch_bounds__(block_threads)
   part = block_reduce(part, JoinParts(), &shared_memory<float2>());
   if (threadIdx.x != 0) return;
   rows.maxima[r] = part.x;
-  sum[r] = part.y;
+  rows.sums[r] = part.y;
   target_logit[r] = rows.target_logit(r);
 }
 
@@ -186,9 +159,8 @@ void CudaKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const
                                  const SumOrder&) const
 {
   with_gpu_type(logits.type(), [&]<class T>(T) {
-    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
-    launch(block_for_each_row<float2>(on_, rows.R), find_maximum_and_sum<T>, sum.data<float>(),
-           target_logit.data<float>(), rows);
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
+    launch(block_for_each_row<float2>(on_, rows.R), find_maximum_and_sum<T>, target_logit.data<float>(), rows);
   });
 }
 
@@ -208,16 +180,15 @@ namespace {
 /// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the
 /// block)-th pack, several of them at a time, so that their loads do not wait for each other. Reads and writes the logits.
 template <class T>
-__global__ void __launch_bounds__(block_threads)
-    subtract_targets(const LogitRows<T> rows, const float* sum, float weight)
+__global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRows<T> rows, float weight)
 {
   constexpr int N = pack_size<T>, together = 4;
   const std::int64_t r = blockIdx.x;
   const auto target = static_cast<int>(rows.target[r] - rows.vocabulary.first), V = static_cast<int>(rows.V);
   const int shown = rows.target[r] >= 0 ? static_cast<int>(rows.vocabulary.count) : 0;
   const int step = N * static_cast<int>(blockDim.x);
-  const float maximum = rows.maxima[r], scale = weight / sum[r];
-  T* const row = rows.first + r * rows.V;
+  const float maximum = rows.maxima[r], scale = weight / rows.sums[r];
+  T* const row = rows.row(r);
   for (auto first = N * static_cast<int>(threadIdx.x); first < V; first += together * step) {
     StoredPack<T> logits[together];
     for (int k = 0; k < together; ++k)
@@ -246,9 +217,8 @@ void CudaKernels::loss_backward(const Tensor& logits, const Tensor& maximum, con
   // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
   // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
   with_gpu_type(logits.type(), [&]<class T>(T) {
-    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
-    launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, sum.data<float>(),
-           static_cast<float>(weight));
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
+    launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, static_cast<float>(weight));
   });
 }
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "common/base/portable_math.hpp"
+#include "gpt2/kernels/logit_rows.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
@@ -28,28 +29,23 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
 {
   with_real_type(logits.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    A *const sums = sum.data<A>(), *const wanted = target_logit.data<A>();
-    const T* const from = logits.data<T>();
-    const A* const maxima = maximum.data<A>();
-    const std::int32_t* const target = targets.data<std::int32_t>();
-    const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
+    A* const wanted = target_logit.data<A>();
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < R; ++r) {
-      const T* const row = from + r * V;
+    for (std::int64_t r = 0; r < rows.R; ++r) {
+      const T* const row = rows.row(r);
       // sum[r] = sum over v of exp(logit[r, v] - maximum[r]), without the padding columns.
       std::vector<A> exponentials(static_cast<std::size_t>(vocabulary.count));
       for (std::int64_t v = 0; v < vocabulary.count; ++v)
-        exponentials[static_cast<std::size_t>(v)] = portable::exp(widen(row[v]) - maxima[r]);
-      sums[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
+        exponentials[static_cast<std::size_t>(v)] = portable::exp(widen(row[v]) - rows.maxima[r]);
+      rows.sums[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
         const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
         A leaf_sum = 0;
         for (std::int64_t v = columns.first; v < columns.end(); ++v)
           leaf_sum += exponentials[static_cast<std::size_t>(v)];
         return leaf_sum;
       });
-      // target_logit[r] is zero on all shards but the one with
-      // the target, so the sum over shards is the target's logit.
-      wanted[r] = vocabulary.contains(target[r]) ? widen(row[target[r] - vocabulary.first]) : A(0);
+      wanted[r] = rows.target_logit(r);
     }
   });
 }
@@ -77,21 +73,18 @@ void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum
   // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
   with_real_type(logits.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    T* const at = logits.data<T>();
-    const A *const sums = sum.data<A>(), *const maxima = maximum.data<A>();
-    const std::int32_t* const target = targets.data<std::int32_t>();
-    const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < R; ++r) {
-      T* const row = at + r * V;
+    for (std::int64_t r = 0; r < rows.R; ++r) {
+      T* const row = rows.row(r);
       // Rows that are not counted and padding columns get the gradient zero.
-      const std::int64_t counted = target[r] >= 0 ? vocabulary.count : 0;
+      const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
       for (std::int64_t v = 0; v < counted; ++v) {
-        const A probability = portable::exp(widen(row[v]) - maxima[r]) / sums[r];
-        const A expected = target[r] == vocabulary.first + v ? A(1) : A(0);
+        const A probability = portable::exp(widen(row[v]) - rows.maxima[r]) / rows.sums[r];
+        const A expected = rows.target[r] == vocabulary.first + v ? A(1) : A(0);
         row[v] = T(static_cast<A>(weight) * (probability - expected));
       }
-      std::fill(row + counted, row + V, T(0));
+      std::fill(row + counted, row + rows.V, T(0));
     }
   });
 }
