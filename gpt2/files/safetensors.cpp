@@ -81,7 +81,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   explicit HeaderReader(const std::string& path) : path_(path) {}
 
   std::vector<SafetensorsEntry> tensors;
-  SafetensorsMetadata metadata;
 
   bool start_object(std::size_t) override
   {
@@ -137,10 +136,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override
   {
     if (depth_ != 2 || in_list_ || (!in_metadata() && field_ != "dtype")) misplaced("text");
-    if (in_metadata())
-      metadata[field_] = value;
-    else
-      entry_.dtype = value;
+    if (!in_metadata()) entry_.dtype = value;
     return true;
   }
   bool null() override { misplaced("null"); }
@@ -283,19 +279,11 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
   HeaderReader reader(path_);
   nlohmann::json::sax_parse(header, &reader);
   tensors_ = std::move(reader.tensors);
-  metadata_ = std::move(reader.metadata);
   data_ = length_bytes + static_cast<std::int64_t>(header.size());
   std::ranges::stable_sort(tensors_, {}, [](const SafetensorsEntry& tensor) {
     return std::pair(tensor.bytes.first, tensor.bytes.end());
   });
   check_places(path_, tensors_, file_bytes - data_);
-  for (const SafetensorsEntry& tensor : tensors_) by_name_[tensor.name] = &tensor;
-}
-
-const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const
-{
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second;
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& tensor, std::int64_t first, std::span<float> to)

@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/base/partition.hpp"
@@ -49,10 +48,6 @@ class SafetensorsFile {
 
   /// All tensors, in the order of their data.
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }
-  /// The entries of "__metadata__".
-  const SafetensorsMetadata& metadata() const { return metadata_; }
-  /// The tensor with this name, or nullptr.
-  const SafetensorsEntry* find(std::string_view name) const;
 
   /// Reads the elements [first, first + to.size()) of a tensor, in row-major order, as f32.
   /// @param tensor  a tensor of this file, of dtype F32, F16 or BF16, which convert to f32 without loss.
@@ -69,8 +64,6 @@ class SafetensorsFile {
   std::unique_ptr<std::FILE, Close> file_;
   std::int64_t data_ = 0;  // offset of the data in the file
   std::vector<SafetensorsEntry> tensors_;
-  std::map<std::string_view, const SafetensorsEntry*> by_name_;
-  SafetensorsMetadata metadata_;
 };
 
 /// A tensor that will be written.
