@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/philox.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -48,13 +49,6 @@ Place:    1 barn | 1 gate | 1 hill | 1 lake | 1 mill | 1 oak | 1 pond | 1 road |
 
 // ---- Reading the rules -----------------------------------------------------------------------------------------
 
-std::string_view trim(std::string_view text)
-{
-  const std::size_t first = text.find_first_not_of(" \n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \n") - first + 1);
-}
-
 /// Splits @p text at each @p mark.
 std::vector<std::string_view> split(std::string_view text, std::string_view mark)
 {
@@ -72,7 +66,7 @@ std::vector<std::string_view> split_rules(std::string_view rules)
 {
   std::vector<std::string_view> pieces;
   for (const std::string_view line : split(rules, "\n")) {
-    if (trim(line).empty()) continue;
+    if (trimmed(line).empty()) continue;
     if (line.front() != ' ') {
       pieces.push_back(line);
     } else {
@@ -99,7 +93,7 @@ Grammar::Alternative read_alternative(std::string_view text, const std::vector<G
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), alternative.weight);
   check(error == std::errc() && alternative.weight >= 1 && alternative.weight <= 1'000'000,
         fmt::format("the alternative \"{}\" does not begin with a weight between 1 and 1,000,000", text));
-  text = trim(text.substr(static_cast<std::size_t>(end - text.data())));
+  text = trimmed(text.substr(static_cast<std::size_t>(end - text.data())));
   while (!text.empty()) {
     const std::size_t stop = text.front() == '{' ? text.find('}') : std::min(text.find('{'), text.size());
     check(stop != std::string_view::npos, fmt::format("the name in \"{}\" does not end", text));
@@ -217,7 +211,7 @@ Grammar::Grammar(std::string_view rules)
     Rule& rule = rules_[i];
     check(rule_number(rules_, rule.name) == static_cast<int>(i), fmt::format("two rules are called {}", rule.name));
     for (const std::string_view text : split(pieces[i].substr(rule.name.size() + 1), "| ")) {
-      rule.alternatives.push_back(read_alternative(trim(text), rules_));
+      rule.alternatives.push_back(read_alternative(trimmed(text), rules_));
       rule.total += rule.alternatives.back().weight;
     }
   }
@@ -252,11 +246,6 @@ std::string Grammar::text(std::uint32_t seed, std::size_t bytes) const
   for (std::uint32_t number = 0; out.size() < bytes; ++number) out += sentence(seed, number);
   out.resize(bytes);
   return out;
-}
-
-std::string_view embedded_rules()
-{
-  return rules_of_embedded;
 }
 
 const Grammar& embedded_grammar()

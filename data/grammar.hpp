@@ -74,7 +74,4 @@ class Grammar {
 /// The grammar of the embedded corpus.
 const Grammar& embedded_grammar();
 
-/// The rules of the embedded corpus as they are written.
-std::string_view embedded_rules();
-
 }  // namespace rankwise
