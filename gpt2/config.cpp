@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -126,13 +125,6 @@ void check_experts(const ModelConfig& config)
                     "Use 0 for no bound on the load of an expert, and for no auxiliary loss.");
 }
 
-using Size = std::pair<const char*, std::int64_t ModelConfig::*>;
-constexpr Size sizes[] = {{"layers", &ModelConfig::layers},
-                          {"heads", &ModelConfig::heads},
-                          {"channels", &ModelConfig::channels},
-                          {"context", &ModelConfig::context},
-                          {"vocabulary", &ModelConfig::vocabulary}};
-
 /// The largest value of one size with which a model has at most @p most parameters; 0: none.
 std::int64_t largest_possible(ModelConfig config, std::int64_t ModelConfig::*size, double most)
 {
@@ -150,7 +142,7 @@ void check_parameters(const ModelConfig& config)
   constexpr double most = 1e15;
   if (count_parameters(config) <= most) return;
   std::vector<std::string> smaller;
-  for (const auto& [option, size] : sizes)
+  for (const auto& [option, size] : model_sizes)
     if (const std::int64_t possible = largest_possible(config, size, most); possible > 0)
       smaller.push_back(fmt::format("--{}={}", option, possible));
   throw UserError(
@@ -165,7 +157,7 @@ void check_parameters(const ModelConfig& config)
 void check_config(const ModelConfig& config)
 {
   constexpr std::int64_t most_layers = 8190, most_heads = 32767;  // limits of the random numbers' keys
-  for (const auto& [option, size] : sizes)
+  for (const auto& [option, size] : model_sizes)
     if (config.*size < 1 || config.*size > (std::int64_t{1} << 31))
       throw UserError(fmt::format("--{}={} is out of range.", option, config.*size),
                       fmt::format("Choose --{} between 1 and 2^31.", option));

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/memory/tensor.hpp"
@@ -101,6 +103,14 @@ struct ModelConfig {
     return parameters() - expert_blocks() * (experts.count - experts.per_token) * expert_parameters();
   }
 };
+
+/// The sizes of a model, by the names of their options.
+inline constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> model_sizes{
+    {{"layers", &ModelConfig::layers},
+     {"heads", &ModelConfig::heads},
+     {"channels", &ModelConfig::channels},
+     {"context", &ModelConfig::context},
+     {"vocabulary", &ModelConfig::vocabulary}}};
 
 /// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl; for BERT nano, mini, bert-base or
 /// bert-large, whose vocabularies count the special tokens.

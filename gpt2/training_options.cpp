@@ -5,7 +5,6 @@
 #include <bit>
 #include <fnmatch.h>
 #include <limits>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,14 +20,9 @@ namespace rankwise {
 ModelConfig TrainingOptions::config() const
 {
   ModelConfig config = preset(model, architecture);
-  const std::array<std::pair<std::int64_t, std::int64_t ModelConfig::*>, 5> overrides{
-      {{layers, &ModelConfig::layers},
-       {heads, &ModelConfig::heads},
-       {channels, &ModelConfig::channels},
-       {context, &ModelConfig::context},
-       {vocabulary, &ModelConfig::vocabulary}}};
-  for (const auto& [value, member] : overrides)
-    if (value != 0) config.*member = value;
+  const std::array<std::int64_t, model_sizes.size()> asked{layers, heads, channels, context, vocabulary};
+  for (std::size_t i = 0; i < asked.size(); ++i)
+    if (asked[i] != 0) config.*model_sizes[i].second = asked[i];
   config.experts = experts;
   if (!sizes_from.empty()) config.name = sizes_from;
   config.mask = Mask::parse(mask);

@@ -27,15 +27,7 @@ constexpr FileKind checkpoint_kind{.name = checkpoint_seal, .version = 1, .calle
 constexpr std::array<const char*, 3> section_names{"parameters", "first_moments", "second_moments"};
 constexpr std::int64_t block_elements = 1 << 18;
 
-/// The sizes of a model, by the names of their attributes and options.
-constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> size_attributes{
-    {{"layers", &ModelConfig::layers},
-     {"heads", &ModelConfig::heads},
-     {"channels", &ModelConfig::channels},
-     {"context", &ModelConfig::context},
-     {"vocabulary", &ModelConfig::vocabulary}}};
-
-/// Attributes that a model with experts has too.
+/// Attributes that a model with experts has besides its model_sizes.
 constexpr std::array<std::pair<const char*, std::int64_t ExpertConfig::*>, 2> expert_attributes{
     {{"experts", &ExpertConfig::count}, {"expert-every", &ExpertConfig::every}}};
 
@@ -53,7 +45,7 @@ CheckpointInfo read_info(const Hdf5Object& file)
   constexpr std::int64_t largest = 1 << 24;  // bounds products of sizes and the loop over layers
   CheckpointInfo info;
   info.config.name = "of the file";
-  for (const auto& [name, size] : size_attributes) {
+  for (const auto& [name, size] : model_sizes) {
     info.config.*size = read_integer_attribute(file, name);
     check(info.config.*size >= 1 && info.config.*size <= largest,
           fmt::format("its attribute {} is {}", name, info.config.*size));
@@ -286,7 +278,7 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info)
   create_temporary(path);
   or_remove_temporary(path, [&] {
     Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
-    for (const auto& [name, size] : size_attributes) write_attribute(file, name, info.config.*size);
+    for (const auto& [name, size] : model_sizes) write_attribute(file, name, info.config.*size);
     if (info.config.experts.count > 1)
       for (const auto& [name, size] : expert_attributes) write_attribute(file, name, info.config.experts.*size);
     if (info.config.architecture != Architecture::gpt2)
@@ -406,12 +398,10 @@ void take_initial_sizes(TrainingOptions& options, const OptionTable& table)
   }
   if (sizes.architecture != options.architecture) return;
   options.sizes_from = options.initial;
-  const auto take = [](std::int64_t& option, std::int64_t size) { option = option == 0 ? size : option; };
-  take(options.layers, sizes.layers);
-  take(options.heads, sizes.heads);
-  take(options.channels, sizes.channels);
-  take(options.context, sizes.context);
-  take(options.vocabulary, sizes.vocabulary);
+  const std::array<std::int64_t*, model_sizes.size()> asked{&options.layers, &options.heads, &options.channels,
+                                                            &options.context, &options.vocabulary};
+  for (std::size_t i = 0; i < asked.size(); ++i)
+    if (*asked[i] == 0) *asked[i] = sizes.*model_sizes[i].second;
 }
 
 void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
@@ -439,7 +429,7 @@ void check_same_model(const CheckpointInfo& info, const ModelConfig& config, con
                     published_names(info.config.architecture).called, published_names(config.architecture).called),
         "Lesson 12 trains a BERT, all others a GPT-2.");
   std::vector<std::string> there, here;
-  for (const auto& [name, size] : size_attributes) {
+  for (const auto& [name, size] : model_sizes) {
     if (info.config.*size == config.*size) continue;
     there.push_back(fmt::format("--{}={}", name, info.config.*size));
     here.push_back(fmt::format("--{}={}", name, config.*size));
