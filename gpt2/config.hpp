@@ -112,6 +112,10 @@ inline constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>,
      {"context", &ModelConfig::context},
      {"vocabulary", &ModelConfig::vocabulary}}};
 
+/// Those that a model with experts has besides.
+inline constexpr std::array<std::pair<const char*, std::int64_t ExpertConfig::*>, 2> expert_sizes{
+    {{"experts", &ExpertConfig::count}, {"expert-every", &ExpertConfig::every}}};
+
 /// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl; for BERT nano, mini, bert-base or
 /// bert-large, whose vocabularies count the special tokens.
 ModelConfig preset(const std::string& name, Architecture architecture = Architecture::gpt2);

@@ -94,6 +94,10 @@ void commit_checkpoint(const std::string& path);
 /// @param asked  the option that names it, such as "--initial=gpt2.h5".
 /// @throws UserError  for any other file.
 CheckpointInfo check_checkpoint(const std::string& path, const std::string& asked);
+/// The sizes of the model that a file describes.
+/// @throws Error  when it is no such file; nothing but the description is checked.
+ModelConfig checkpoint_sizes(const std::string& path);
+
 /// Reads a shard from a checkpoint, in blocks of about 1 MiB. Padding becomes zero.
 /// @param path    a file that check_checkpoint() accepted.
 /// @param stream  copies blocks to the device.
