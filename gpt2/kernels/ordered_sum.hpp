@@ -42,10 +42,10 @@ constexpr auto stacked_sum(std::int64_t count, Leaf&& leaf) -> decltype(leaf(cou
 
 /// The sum of term(i) over all terms of @p order: those of a leaf one by one, the leaves by stacked_sum().
 template <class Term>
-constexpr float ordered_sum(const SumOrder& order, Term&& term)
+constexpr auto ordered_sum(const SumOrder& order, Term&& term) -> decltype(term(std::int64_t{}))
 {
   return stacked_sum(order.leaves(), [&](std::int64_t leaf) {
-    float sum = 0;
+    decltype(term(leaf)) sum = 0;
     for (std::int64_t run = 0; run < order.runs(); ++run) {
       const Range terms = order.run(leaf, run);
       for (std::int64_t i = terms.first; i < terms.end(); ++i) sum += term(i);

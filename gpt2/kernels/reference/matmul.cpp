@@ -21,15 +21,7 @@ void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const
   for (std::int64_t i = 0; i < out.rows; ++i)
     for (std::int64_t j = 0; j < out.columns; ++j) {
       // sum over k of a[i, k] b[k, j], leaf by leaf
-      A sum = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
-        A leaf_sum = 0;
-        for (std::int64_t run = 0; run < order.runs(); ++run) {
-          const Range terms = order.run(leaf, run);
-          for (std::int64_t k = terms.first; k < terms.end(); ++k)
-            leaf_sum += widen(left(i, k)) * widen(right(k, j));
-        }
-        return leaf_sum;
-      });
+      A sum = ordered_sum(order, [&](std::int64_t k) { return widen(left(i, k)) * widen(right(k, j)); });
       // + bias[j], then one rounding.
       if (!bias.empty()) sum += widen(bias.data<T>()[j]);
       to(i, j) = O(accumulate ? widen(to(i, j)) + sum : sum);
