@@ -70,7 +70,6 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
 {
   const bool attention = branch % 2 == 0;
   const std::string block = fmt::format("h.{}.", branch / 2);
-  const std::string norm = block + (attention ? "ln_1" : "ln_2");
   const std::string in = block + (attention ? "attn.c_attn" : "mlp.c_fc");
   const std::string out = block + (attention ? "attn.c_proj" : "mlp.c_proj");
   const std::int64_t C = config.channels, n = part_.count;
@@ -79,8 +78,7 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
   const int unit = 1 + branch;
   const int sections = attention ? 3 : 1;
 
-  add({.name = norm + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
-  add({.name = norm + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
+  add_norm(block + (attention ? "ln_1" : "ln_2"), C, unit);
   if (!attention && config.has_experts(branch / 2)) return add_experts(config, branch);
   add({.name = in + ".weight",
        .shape = {C, F},
@@ -132,10 +130,13 @@ void ParameterTable::add_experts(const ModelConfig& config, int branch)
 
 void ParameterTable::add_head(const ModelConfig& config)
 {
-  const std::int64_t C = config.channels;
-  const int unit = static_cast<int>(unit_count(config)) - 1;
-  add({.name = "ln_f.weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
-  add({.name = "ln_f.bias", .shape = {C}, .stored = {C}, .unit = unit});
+  add_norm("ln_f", config.channels, static_cast<int>(unit_count(config)) - 1);
+}
+
+void ParameterTable::add_norm(const std::string& name, std::int64_t C, int unit)
+{
+  add({.name = name + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
+  add({.name = name + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
 }
 
 void ParameterTable::add(Parameter parameter)

@@ -4,12 +4,6 @@
 
 namespace rankwise {
 
-void ParameterTable::add_norm(const std::string& name, std::int64_t C, int unit)
-{
-  add({.name = name + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
-  add({.name = name + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
-}
-
 void ParameterTable::add_linear(const std::string& name, std::int64_t in, std::int64_t out, int unit)
 {
   const Shape weight{in, out};
