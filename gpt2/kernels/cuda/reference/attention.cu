@@ -43,9 +43,9 @@ __device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, cons
   return places[0];
 }
 
-/// Calls done(b, h, q, soft-max, its channels) in a thread for every query of every head.
-template <class T, class Done>
-void for_each_softmax(cudaStream_t stream, HeadSource<T> in, CudaReferenceLayer layer, const Done& done)
+/// A thread computes one query of one head. 4 (4 R D heads + R heads) bytes move.
+template <class T>
+void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, CudaReferenceLayer layer)
 {
   for_each_token(stream, layer.shape, layer.runs.queries.count,
                  [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
@@ -54,36 +54,30 @@ void for_each_softmax(cudaStream_t stream, HeadSource<T> in, CudaReferenceLayer 
                    const auto factor = [&](std::int64_t k) { return factor_of(layer, b, h, q, k); };
                    for_each_channels(head.D, [&](Range channels) {
                      SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
-                     done(b, h, q, found.view(), channels);
+                     log_sum_exp[layer.row(b, h, q)] =
+                         divide(y + layer.offset(b, h, q) + channels.first, found.view(), channels.count);
                    });
                  });
 }
 
-/// 4 (4 R D heads + R heads) bytes move.
-template <class T>
-void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, CudaReferenceLayer layer)
-{
-  for_each_softmax(stream, in, layer,
-                   [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found,
-                                  Range channels) {
-                     log_sum_exp[layer.row(b, h, q)] =
-                         divide(y + layer.offset(b, h, q) + channels.first, found, channels.count);
-                   });
-}
-
-/// 4 (2 Q D heads + 2 K D heads + 2 Q heads) bytes move, Q = B queries, K = B keys.
+/// A thread computes one query of one head. 4 (2 Q D heads + 2 K D heads + 2 Q heads) bytes move, Q = B queries, K = B
+/// keys.
 template <class T>
 void partial_forward(cudaStream_t stream, PartialView<float> to, HeadSource<T> in, CudaReferenceLayer layer)
 {
-  for_each_softmax(stream, in, layer,
-                   [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found,
-                                  Range channels) {
-                     const SoftmaxView<float> row = to[layer.row(b, h, q)];
-                     row.maximum = found.maximum;
-                     row.sum = found.sum;
-                     for (std::int64_t d = 0; d < channels.count; ++d)
-                       row.output[channels.first + d] = found.output[d];
+  for_each_token(stream, layer.shape, layer.runs.queries.count,
+                 [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
+                   const HeadView<T> head = in.head(layer, b, h);
+                   const KeyLeaves leaves = layer.seen(b, q);
+                   const auto factor = [&](std::int64_t k) { return factor_of(layer, b, h, q, k); };
+                   for_each_channels(head.D, [&](Range channels) {
+                     const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
+                     float* const out = to.output + layer.offset(b, h, q) + channels.first;
+                     for (std::int64_t d = 0; d < channels.count; ++d) out[d] = found.output.at[d];
+                     to.maximum[layer.row(b, h, q)] = found.maximum;
+                     to.sum[layer.row(b, h, q)] = found.sum;
                    });
+                 });
 }
 
 /// A thread merges one query of one head. 12 (Q D heads + 2 Q heads) bytes move.
