@@ -128,29 +128,13 @@ void CudaKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, 
   });
 }
 
-namespace {
-
-/// Copies the keys and values of @p qkv to the rows @p tokens of @p cache. Thread: 16 bytes. Moves 4 R C elements.
-template <class T>
-void append(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Range tokens)
-{
-  constexpr int n = pack_size<T>;
-  for_each_pack<n>(stream, tokens.count, 2 * width, [=] __device__(const PackPlace& at) {
-    store_pack(cache + tokens.first * 2 * width + at.index,
-               load_pack<n>(qkv + at.row * 3 * width + width + at.channel, at.count), at.count);
-  });
-}
-
-}  // namespace
-
 void CudaKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                            const AttentionShape& shape, Range tokens) const
 {
-  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
+  append_keys_and_values(on_, cache, qkv, tokens);
   const std::int64_t width = shape.heads.count * shape.D;
   with_gpu_type(y.type(), [&]<class T>(T) {
     T* const keys = cache.data<T>();
-    append(on_, keys, qkv.data<T>(), width, tokens);
     attend_all(on_,
                {outputs<T>(y, shape),
                 section<T>(qkv, shape, 0),

@@ -168,26 +168,15 @@ void ReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& c
                                                 const AttentionShape& shape, Range tokens) const
 {
   append_keys_and_values(cache, qkv, tokens);
-  // weight[q, k] = exp(scale q.k - log_sum_exp[q]) and y[q] = sum over k of weight[q, k] v[k], over the keys 0 .. q.
-  // The leaves are those of a sequence that fills the cache.
-  with_real_type(y.type(), [&]<class T>(T) {
-    using A = Accumulator<T>;
-    const std::int64_t heads = shape.heads.count, D = shape.D;
-    const A scale = 1 / std::sqrt(static_cast<A>(D));
-    const AttentionRuns runs{tokens, {0, tokens.end()}};
-    const SumOrder order = SumOrder::tokens({0, cache.extent(0)}, cache.extent(0));
-#pragma omp parallel
-    {
-      QueryScratch<A> scratch(tokens.end(), D);
-#pragma omp for
-      for (std::int64_t h = 0; h < heads; ++h) {
-        const HeadView<T> head(qkv.data<T>(), cache.data<T>(), shape, runs, 0, h);
-        for (std::int64_t q = 0; q < tokens.count; ++q) {
-          const KeyLeaves leaves{order, tokens.first + q + 1};
-          divide(y.data<T>() + (q * heads + h) * D, softmax(scratch, head, q, leaves, scale), D);
-        }
-      }
-    }
+  // The leaves are those of a sequence that fills the cache; a causal mask hides what is not there yet.
+  const std::int64_t T = cache.extent(0);
+  with_real_type(y.type(), [&]<class X>(X) {
+    const ReferenceLayer<Accumulator<X>> layer({.B = 1, .T = T, .heads = shape.heads, .D = shape.D},
+                                               {tokens, {0, T}}, {});
+    for_each_softmax(layer, HeadSource<X>{qkv.data<X>(), cache.data<X>()},
+                     [&](std::int64_t b, std::int64_t h, std::int64_t q, const auto& found) {
+                       divide(y.data<X>() + layer.offset(b, h, q), found, shape.D);
+                     });
   });
 }
 

@@ -44,6 +44,7 @@ __device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, cons
 }
 
 /// A thread computes one query of one head. 4 (4 R D heads + R heads) bytes move.
+/// @param log_sum_exp  null: not wanted.
 template <class T>
 void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, CudaReferenceLayer layer)
 {
@@ -54,8 +55,9 @@ void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, Cu
                    const auto factor = [&](std::int64_t k) { return factor_of(layer, b, h, q, k); };
                    for_each_channels(head.D, [&](Range channels) {
                      SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
-                     log_sum_exp[layer.row(b, h, q)] =
+                     const float lse =
                          divide(y + layer.offset(b, h, q) + channels.first, found.view(), channels.count);
+                     if (log_sum_exp != nullptr) log_sum_exp[layer.row(b, h, q)] = lse;
                    });
                  });
 }
@@ -104,23 +106,6 @@ void append_to_cache(cudaStream_t stream, T* cache, const T* qkv, std::int64_t w
   });
 }
 
-/// A thread computes one new token of one head. 8 D heads bytes per token of the sequence
-/// move.
-template <class T>
-void cached_forward(cudaStream_t stream, T* y, T* cache, T* qkv, AttentionShape shape, Range tokens, SumOrder order)
-{
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
-  for_each_element(stream, tokens.count, shape.heads.count, [=] __device__(std::int64_t t, std::int64_t h) {
-    const HeadView<T> head(qkv, cache, shape, {tokens, {0, tokens.end()}}, 0, h);
-    const KeyLeaves leaves{order, tokens.first + t + 1};
-    for_each_channels(head.D, [&](Range channels) {
-      SoftmaxSums found = softmax(
-          head, t, leaves, scale, [](std::int64_t) { return 1.0f; }, channels);
-      divide(y + (t * shape.heads.count + h) * shape.D + channels.first, found.view(), channels.count);
-    });
-  });
-}
-
 }  // namespace
 
 void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
@@ -155,14 +140,23 @@ void CudaReferenceKernels::attention_divide(const Tensor& y, const Tensor& log_s
   });
 }
 
+void append_keys_and_values(cudaStream_t stream, const Tensor& cache, const Tensor& qkv, Range tokens)
+{
+  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
+  with_gpu_type(cache.type(), [&]<class T>(T) {
+    append_to_cache(stream, cache.data<T>(), qkv.data<T>(), cache.extent(1) / 2, tokens);
+  });
+}
+
 void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                                     const AttentionShape& shape, Range tokens) const
 {
-  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
-  with_gpu_type(y.type(), [&]<class T>(T) {
-    append_to_cache(gpu(), cache.data<T>(), qkv.data<T>(), shape.heads.count * shape.D, tokens);
-    cached_forward(gpu(), y.data<T>(), cache.data<T>(), qkv.data<T>(), shape, tokens,
-                   SumOrder::tokens({0, cache.extent(0)}, cache.extent(0)));
+  append_keys_and_values(gpu(), cache, qkv, tokens);
+  // The leaves are those of a sequence that fills the cache; a causal mask hides what is not there yet.
+  const std::int64_t T = cache.extent(0);
+  const CudaReferenceLayer layer({.B = 1, .T = T, .heads = shape.heads, .D = shape.D}, {tokens, {0, T}}, {});
+  with_gpu_type(y.type(), [&]<class X>(X) {
+    forward(gpu(), y.data<X>(), nullptr, HeadSource<X>{qkv.data<X>(), cache.data<X>()}, layer);
   });
 }
 

@@ -95,6 +95,9 @@ class CudaReferenceKernels : public KernelFamily {
   Buffer scratch_;  ///< f32: partial sums; kernels run one after the other, so each may use all of it
 };
 
+/// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
+void append_keys_and_values(cudaStream_t stream, const Tensor& cache, const Tensor& qkv, Range tokens);
+
 /// to += sum, rounded once: accumulates a gradient.
 template <class T>
 __device__ void add_to(T& to, float sum)
