@@ -24,14 +24,17 @@
 
 #include <fmt/format.h>
 
-#include "gpt2/generate.hpp"
-#include "lessons/16_five_axes/stage_layers.hpp"
+#include "lessons/16_five_axes/experts_on_mesh.hpp"
+#include "lessons/16_five_axes/runs_in_flight.hpp"
 #include "lessons/frame/train.hpp"
+#include "lessons/parallel/context/ring_attention.hpp"
+#include "lessons/parallel/mesh/divided_layers.hpp"
 #include "lessons/parallel/mesh/five_axes_costs.hpp"
 #include "lessons/parallel/mesh/mesh_traffic.hpp"
 #include "lessons/parallel/mesh/text_on_mesh.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "lessons/parallel/pipeline/tied_embedding.hpp"
+#include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 #include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
@@ -50,12 +53,13 @@ class FiveAxes {
     {
       // As in lesson 10 each of the dp replicas runs its own schedule over G / dp sequences. NEW: a replica is c pipelines
       // side by side, each with the tokens of its ranks, which carry out the same actions.
-      const auto counted = count("pp"), of_parts = count("tp"), of_context = count("cp");
-      const auto rows = run.count("experts"), outputs = run.count("outputs");
-      performed = pipeline.run(plan.schedule, [&](const Action& action, const auto&... rows_of_stage) {
-        loss += perform(action, step, rows_of_stage...);
+      const auto sent_pp = count("pp"), sent_tp = count("tp"), sent_cp = count("cp");
+      const auto sent_rows = run.count("experts"), sent_outputs = run.count("outputs");
+      performed = pipeline.run(plan.schedule, [&](const Action& action, const auto&... rows) {
+        loss += perform(action, step, rows...);
       });
     }
+    // After the pipeline flush gradients are summed over the replicas of each parameter, and over both ends of the pipeline.
     const std::vector<Tensor> gradients = whole_gradients();
     // NEW: ranks along cp have other tokens, so their losses add up too.
     for (Group* axis : {&cp, &ep, &dp, &pp}) all_reduce_sum(loss, *axis);
@@ -77,25 +81,93 @@ class FiveAxes {
       return run.load(mine.kept, sequences, step, mine.tokens);
     });
     if (action.kind == ActionKind::forward) {
-      loss = layers.forward(own, both, received, send_buffer);
+      loss = forward(own, both, received, send_buffer);
     } else {
       // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence (lesson 14).
       const GradientTensors d = own.gradients->begin(sequences);
       const auto of_run = of_runs[place].begin(d);
+      // The gradients of experts are sums of their own, over the rows that come from all ranks along ep (lesson 15).
       experts.begin(place, sequences);
       for (std::size_t k = 0; k < both.size(); ++k)
         both[k].gradient = stage_tensors(plan.table, own.stage, of_run[k].flat, of_run[k].tied);
-      layers.backward(own, place, both, received, send_buffer);
+      backward(own, place, both, received, send_buffer);
       // First sum, along tp, of what sequence parallelism divides: for each run.
-      for (std::size_t k = 0; k < both.size(); ++k) layers.sum_over_rows(place, k, of_run[k].flat);
+      for (std::size_t k = 0; k < both.size(); ++k) row_gradients[k][place].add_to(of_run[k].flat, tp);
       // NEW: second sum, along cp: for each sequence, or (in fast arithmetic) after the step.
       of_runs[place].end(d);
       experts.end(place, sequences);
       own.gradients->end(sequences);
     }
     charge(action);
+    // The last action of the micro-batch in this stage frees its slots.
     in_flight.after(own, place, action, true);
     return loss;
+  }
+
+  /// Forward pass of a stage. The last stage returns the loss; what the backward pass needs is kept.
+  /// @param both  NEW: this rank's two runs of tokens of the micro-batch, R = B T / (2 c) rows each.
+  LossSum forward(const LocalStage& own, std::vector<TokenRun>& both, const Tensor& received,
+                  const Tensor& send_buffer)
+  {
+    const auto& [stage, model, weights, gradients, stash] = own;
+    for (std::size_t k = 0; k < both.size(); ++k) {
+      const TokenRun& mine = both[k];
+      // The first stage looks up the run's tokens among V / tp vocabulary entries; operator g of lesson 08 makes the rows
+      // whole. The others begin with the stream from the stage before.
+      if (stage.first) {
+        model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
+        model.embedding.add(mine.kept.stream(0), parts[k].sum(mine.work.output), weights.embedding, rows_of(mine));
+      } else {
+        run.stream->copy(mine.kept.stream(0), half(received, k));
+      }
+    }
+    // The last branch writes into the send buffer, (2, R, C) or (2, R / tp, C).
+    forward_branches(own, 0, model.branches.size(), both, send_buffer);
+    // A row's loss needs no other row, so the last stage computes each run alone, over a divided vocabulary as in lesson 10.
+    LossSum loss;
+    for (std::size_t k = 0; stage.last && k < both.size(); ++k)
+      loss += vocabulary_parallel_loss(model.head, weights.head, both[k].kept.head, both[k].batch, parts[k]);
+    return loss;
+  }
+
+  /// Adds the gradient of the loss with respect to the stage's parameters to the gradients of each run; those of experts to
+  /// the sums of their own, those that are sums over this rank's rows only to the runs' row_gradients.
+  /// @param place  number of the stage on this rank.
+  void backward(const LocalStage& own, std::size_t place, std::vector<TokenRun>& both, const Tensor& received,
+                const Tensor& send_buffer)
+  {
+    const auto& [stage, model, weights, gradients, stash] = own;
+    for (std::size_t k = 0; k < both.size(); ++k) {
+      const auto& [tokens, scratch, kept, batch, gradient, doutput] = both[k];
+      // The last stage starts from the loss of each run; the others begin with dx from the stage after them.
+      if (!stage.last) {
+        run.stream->copy(scratch.dstream, half(received, k));
+        continue;
+      }
+      // Operator f: each rank's columns give a partial sum of the gradient in front of them, summed along tp.
+      model.head.apply_backward(scratch.output, gradient.head, parts[k].regathered(kept.head), weights.head, batch);
+      const Tensor dhead = parts[k].sum(scratch.output);
+      run.stream->zero(scratch.dstream);
+      row_gradients[k][place].normalise_backward(model.head, scratch.dstream, gradient.head, dhead, kept.head,
+                                                 weights.head, rows_of(both[k]));
+    }
+    // The branches of this stage, last first. Recomputation runs a block's forward pass again: its keys and values travel
+    // along cp again, and its sums along tp are made again.
+    for (std::size_t i = model.branches.size(); i-- > 0;) {
+      const bool last_of_block = i % 2 == 1;
+      if (run.shape.recompute && last_of_block) forward_branches(own, i - 1, i + 1, both);
+      backward_branch(own, place, i, both);
+    }
+    // dx of each run is now the gradient of the stage's input, (R, C) or (R / tp, C). The embedding ended with g, so the
+    // first stage gathers all rows; the others send theirs to the stage before, which waits for both runs.
+    for (std::size_t k = 0; k < both.size(); ++k) {
+      const TokenRun& mine = both[k];
+      if (stage.first)
+        model.embedding.backward(mine.gradient.embedding, parts[k].gather(mine.work.dstream, mine.work.output),
+                                 mine.batch);
+      else
+        run.stream->copy(half(send_buffer, k), mine.work.dstream);
+    }
   }
 
   /// Loss of the whole validation split. The rows of experts travel between replicas, so all of them compute equally many
@@ -108,7 +180,7 @@ class FiveAxes {
       return run.load_validation(mine.kept, {(pass * replicas + mesh_plan.place.dp) * B, B}, mine.tokens);
     };
     LossSum loss =
-        in_flight.forward_only(pipeline, stages, passes, load, [&](auto&... of) { return layers.forward(of...); });
+        in_flight.forward_only(pipeline, stages, passes, load, [&](auto&... of) { return forward(of...); });
     for (Group* axis : {&cp, &ep, &dp, &pp}) all_reduce_sum(loss, *axis);
     return loss;
   }
@@ -123,7 +195,7 @@ class FiveAxes {
       return run.load_text(mine.kept, text, run.batch.micro_batch, mine.tokens);
     };
     in_flight.forward_only(pipeline, stages, 1, load, [&](const LocalStage& own, auto& both, auto&... rows) {
-      const LossSum none = layers.forward(own, both, rows...);
+      const LossSum none = forward(own, both, rows...);
       for (const TokenRun& mine : both)
         if (own.stage.last && mine.tokens.contains(last))
           token = pick_token(logits_of(mine.kept.head, last - mine.tokens.first), run.options.sampling, number);
@@ -134,13 +206,100 @@ class FiveAxes {
   }
 
  private:
-  /// The gradients of the parameters that this rank updates, range by range.
+  /// Forward pass of branches [first, last) of a stage. NEW: each axis does what it does alone, in this order:
+  ///
+  ///     norm           rows of this rank            T / (2 c tp) tokens with sequence parallelism
+  ///     f              all-gather along tp          all tokens of the run
+  ///     q, k, v        columns of this rank         H / tp heads
+  ///     attention      ring along cp                all keys, for these heads
+  ///     experts        choices along cp, all-to-all along ep, sums of their parts along tp
+  ///     projection     rows of this rank, g         sum along tp, or reduce-scatter
+  ///     residual       rows of this rank
+  ///
+  /// @param send_buffer  for the output of the stage, except in the last one. Empty on recomputation.
+  void forward_branches(const LocalStage& own, std::size_t first, std::size_t last, std::vector<TokenRun>& both,
+                        const Tensor& send_buffer = {})
+  {
+    const auto& [stage, model, weights, gradients, stash] = own;
+    for (std::size_t i = first; i < last; ++i) {
+      const Branch& branch = model.branches[i];
+      const BranchTensors& p = weights.branches[i];
+      // Each run of tokens alone: the norm, operator f of lesson 08, and the layers that work row by row.
+      std::vector<BranchActivations> whole;  // with the normalised rows of all tp ranks
+      for (std::size_t k = 0; k < both.size(); ++k) {
+        const BranchActivations& a = both[k].kept.branches[i];
+        branch.normalise(parts[k].own(a), p);
+        whole.push_back(parts[k].gathered(a));
+        if (branch.attention())
+          branch.query_key_value(whole[k], p, both[k].batch);
+        else if (!branch.experts())
+          branch.apply(both[k].work.output, whole[k], p, both[k].batch);
+      }
+      // NEW: where tokens of other ranks are needed: along cp attention meets all keys, with this rank's heads; along ep
+      // rows meet the experts that the router has chosen, after ranks along cp have told each other its choices.
+      if (branch.attention()) attention.forward(branch, i, both);
+      if (branch.experts()) experts.forward(branch, p, both, whole);
+      // Each run alone again: operator g, and the residual connection. Experts have been summed along tp already. The
+      // output of the stage's last branch is computed directly into the send buffer.
+      const bool sent_on = i + 1 == model.branches.size() && !stage.last;
+      for (std::size_t k = 0; k < both.size(); ++k) {
+        const TokenRun& mine = both[k];
+        const BranchActivations& a = mine.kept.branches[i];
+        if (branch.attention()) branch.project(mine.work.output, a, p, mine.batch);
+        const Tensor sum = branch.experts() ? parts[k].own_of(mine.work.output) : parts[k].sum(mine.work.output);
+        const Tensor next = sent_on ? half(send_buffer, k) : mine.kept.stream(i + 1);
+        if (!next.empty()) branch.add(next, a, sum, p, rows_of(mine));
+      }
+    }
+  }
+
+  /// Backward pass of branch @p i of a stage: the same three parts, last first.
+  void backward_branch(const LocalStage& own, std::size_t place, std::size_t i, std::vector<TokenRun>& both)
+  {
+    const Branch& branch = own.model.branches[i];
+    const BranchTensors& p = own.weights.branches[i];
+    // Each run alone: the residual connection hands dx on, and g in the backward pass gives every tp rank all rows of it,
+    // (R, C). Experts have no bias behind their sum, so their rows add nothing to row_gradients.
+    for (std::size_t k = 0; k < both.size(); ++k) {
+      TokenRun& mine = both[k];
+      const Tensor &dx = mine.work.dstream, &output = mine.work.output;
+      const Tensor scratch = output.slice({0, dx.elements()}).reshaped(dx.shape());
+      const Tensor doutput = branch.experts() ? branch.output_backward(dx, scratch, rows_of(mine))
+                                              : row_gradients[k][place].add_backward(
+                                                    branch, mine.gradient.branches[i], dx, output, rows_of(mine));
+      mine.doutput = parts[k].gather(doutput, output);
+      if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
+    }
+    // NEW: the gradients of this rank's keys come from the queries of all ranks along cp (lesson 14).
+    if (branch.attention()) attention.backward(branch, i, both);
+    // Each run alone again: matrices, or experts, whose rows travel along ep once more; then f in the backward pass, which
+    // sums dnormalised along tp (experts have done so), and the norm of this rank's rows.
+    for (std::size_t k = 0; k < both.size(); ++k) {
+      const TokenRun& mine = both[k];
+      const Tensor& output = mine.work.output;
+      const BranchTensors& d = mine.gradient.branches[i];
+      const BranchActivations &a = mine.kept.branches[i], whole = parts[k].regathered(a);
+      if (branch.attention()) {
+        branch.weights_backward(d, mine.doutput, mine.dinner(), whole, mine.batch);
+        branch.normalised_backward(output, mine.dinner(), p, mine.batch);
+      } else if (branch.experts()) {
+        experts.backward(place, branch, p, d.router, mine, k, whole);
+      } else {
+        branch.apply_backward(output, d, mine.doutput, mine.work.wide, whole, p, mine.batch);
+      }
+      const Tensor dnormalised = branch.experts() ? parts[k].own_of(output) : parts[k].sum(output);
+      row_gradients[k][place].normalise_backward(branch, mine.work.dstream, d, dnormalised, a, p, rows_of(mine));
+    }
+  }
+
+  /// The gradients of the parameters that this rank updates, range by range: of its stages, then of their experts.
   std::vector<Tensor> whole_gradients()
   {
-    const auto counted = count("tied"), of_dp = count("dp"), of_ep = count("ep"), of_cp = count("cp");
+    const auto sent_tied = count("tied"), sent_dp = count("dp"), sent_ep = count("ep"), sent_cp = count("cp");
     const auto span = run.time.span(Work::exposed, "summing gradients");
     std::vector<Tensor> sums, of_experts;
     for (std::size_t place = 0; place < stages.size(); ++place) {
+      // The dense parameters of a stage, range by range, as they are sharded.
       const std::vector<Range> of_stage = ranges_of(plan.table, stages[place].stage);
       for (const SumOfRange& part : by_range(stages[place].gradients->sums(), of_stage))
         exchange(Way::to_shards, part.sum.whole(), part.range);
@@ -152,7 +311,7 @@ class FiveAxes {
       }
     }
     sums.insert(sums.end(), of_experts.begin(), of_experts.end());
-    // The last sum, over both ends of the pipeline, as in lesson 10.
+    // The last sum, over both ends of the pipeline, as in lesson 10: of the token embedding's shard that this rank updates.
     std::vector<Tensor> gradients = mesh_plan.updated_of(sums);
     for (std::size_t i = 0; ends && i < gradients.size(); ++i)
       if (ranges[i].first == 0) all_reduce_sum(gradients[i], *ends);
@@ -186,7 +345,7 @@ class FiveAxes {
   /// The way back of all parameters.
   void gather_parameters()
   {
-    const auto of_dp = count("dp"), of_ep = count("ep"), of_cp = count("cp");
+    const auto sent_dp = count("dp"), sent_ep = count("ep"), sent_cp = count("cp");
     const auto span = run.time.span(Work::exposed, "gathering parameters");
     const std::vector<Tensor> all = cut(parameters.tensor(), ranges);
     for (std::size_t i = 0; i < all.size(); ++i) exchange(Way::back, all[i], ranges[i]);
@@ -196,16 +355,19 @@ class FiveAxes {
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& gradients)
   {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    // Every parameter of the model counts once (mesh_plan.hpp). NEW: experts on each rank along ep.
+    // Every parameter of the model counts once (mesh_plan.hpp). NEW: experts on each rank along ep, and with ZeRO-1 each
+    // shard on the replica that updates it, along dp and cp.
     decltype(LossSum::nats) squares;
     for (const Tensor& counted : mesh_plan.counted_of(gradients)) squares += run.kernels->squared_norm(counted);
     for (Group* axis : {&tp, &pp, &ep}) all_reduce_sum(squares, *axis);
     for (Group* axis : {&dp, &cp})
       if (mesh_plan.zero) all_reduce_sum(squares, *axis);
     // BEGIN TWIN 04.3
+    // The mean is over the tokens of the whole global batch, whichever rank computed them.
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, mesh.world());
+    // A rank updates its shards, with ZeRO-1 1 / (dp c) of its stages' parameters; then replicas exchange them.
     adamw.step(run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
@@ -219,6 +381,15 @@ class FiveAxes {
     const Buffer all(run.memory, Category::workspace, run.shape.type, {tp.ranks() * stored}, "all logits");
     return gather_logits(run, head.logits.slice({row * stored, stored}), all.tensor(), tp);
   }
+  /// What a tensor of both runs, (2, R, C), has of run @p k; empty if there is none.
+  static Tensor half(const Tensor& both, std::size_t k)
+  {
+    if (both.empty()) return {};
+    const std::int64_t C = both.extent(1), count = both.elements() / 2;
+    return both.slice({static_cast<std::int64_t>(k) * count, count}).reshaped({count / C, C});
+  }
+  /// The rows of a run that this rank has between the divided layers.
+  MicroBatch rows_of(const TokenRun& mine) const { return tokens_of(mine.batch, run.shape.tokens); }
   /// A replica's shard of a range.
   static Tensor shard(const Tensor& range, Part part)
   {
@@ -243,6 +414,8 @@ class FiveAxes {
   {
     mesh_plan.reserve_scratch(tp);
     for (const CollectiveShape& call : mesh_plan.replicas.back().also) reserve_scratch(call, cp);
+    for (const auto& scratch : work)
+      parts.emplace_back(tp, run.shape, run.config.channels, *scratch, run.kernels, run.time);
     for (LocalStage& own : stages) {
       of_runs.emplace_back(run, gradient_layout(plan.table, own.stage, options.gradients), options.order, cp);
       // An expert adds its own bias; the branch adds none.
@@ -305,8 +478,11 @@ class FiveAxes {
   RunsInFlight in_flight{run, axes_plan, stages, work};                        // activations of both runs
   std::vector<ContextGradients> of_runs;  // of each stage: gradients of both runs
   ExpertsOnMesh experts{run, axes_plan, stages, experts_of_all(), ep, cp, tp};  // of this rank's stages
-  StageLayers layers{run, axes_plan, stages, work, experts, cp, tp};  // forward and backward passes of both runs
-  std::vector<PerformedAction> performed;                             // in the last step
+  RingAttention attention{run, axes_plan.ring.runs, cp};  // queries here, keys of all ranks along cp
+  std::vector<TensorParallelMessages> parts;              // of each run: operators f and g
+  std::array<std::vector<RowGradients>, TokenRuns::of_a_rank> row_gradients{
+      make_row_gradients(run, stages), make_row_gradients(run, stages)};  // of each run and stage: sums over rows
+  std::vector<PerformedAction> performed;                                 // in the last step
 
   /// The parameters of experts, which follow those of the stages.
   Tensor experts_of_all() const

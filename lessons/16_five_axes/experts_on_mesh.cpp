@@ -37,9 +37,12 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
       stages_(stages.size())
 {
   if (!plan.has_experts()) return;
+  // Memory for messages is taken before the first step: the choices of all runs of a sequence, (2 c, R, k), and scratch for
+  // the largest exchange of rows along ep, as many as can arrive, and for the largest sum of outputs along tp.
   choices_ = Buffer(run.memory, Category::communication, DType::i32, {plan.choices()}, "choices of all runs");
   for (const CollectiveShape& call : plan.row_exchanges()) reserve_scratch(call, *rows_);
   reserve_scratch(plan.largest_output(), *outputs_);
+  // Each stage has a table of its experts, E / e of each block that has some, and their shard along tp.
   const Part group{ep.rank(), ep.ranks()};
   std::int64_t first = 0;  // element of the stage's experts in @p parameters
   for (std::size_t place = 0; place < stages.size(); ++place) {
@@ -51,6 +54,7 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
                                        parameters.slice({first, layout.elements})});
     own.gradients = std::make_unique<ExpertGradients>(run.arithmetic, run.kernels, *run.stream, run.memory, layout,
                                                       group, run.batch.global_batch / plan.degrees.layout.dp);
+    // An expert's rows come from all e ranks, and of each from two runs of tokens: so many sums add up to its gradient.
     for (int source = 0; source < ep.ranks(); ++source)
       own.of_runs.emplace_back(run, layout, plan.ring.runs.order, cp);
     for (const Branch& branch : stages[place].model.branches)
@@ -71,6 +75,8 @@ void ExpertsOnMesh::begin(std::size_t place, Range sequences)
 {
   if (!stages_[place]) return;
   OfStage& own = *stages_[place];
+  // Rows from another rank along ep are of other sequences, so in exact arithmetic they have a sum of their own. Each sum is
+  // open for both runs of tokens.
   own.gradients->begin(sequences);
   own.open.clear();
   for (std::size_t source = 0; source < own.of_runs.size(); ++source)
@@ -81,6 +87,7 @@ void ExpertsOnMesh::end(std::size_t place, Range sequences)
 {
   if (!stages_[place]) return;
   OfStage& own = *stages_[place];
+  // Both runs add up, in exact arithmetic with those of the other ranks along cp; then the micro-batch joins the step's sum.
   for (std::size_t source = 0; source < own.of_runs.size(); ++source)
     own.of_runs[source].end({own.gradients->of(static_cast<std::int64_t>(source)), {}});
   own.gradients->end(sequences);
@@ -114,7 +121,8 @@ std::vector<std::int32_t> ExpertsOnMesh::choices_of_sequences(std::span<TokenRun
   // END EXERCISE
 }
 
-/// Adds up what the parts of the experts have computed for the rows that arrived.
+/// Adds up what the parts of the experts have computed for the rows that arrived: an all-reduce along tp of 2 (tp-1)/tp C
+/// numbers a row. How many rows these are, only the router knows, so the formula for the bytes is evaluated here.
 void ExpertsOnMesh::sum_over_parts(const Tensor& rows, const RoutedRows& routed, bool training)
 {
   const std::int64_t elements = routed.here.all() * run_.config.channels;
@@ -128,8 +136,10 @@ void ExpertsOnMesh::sum_over_parts(const Tensor& rows, const RoutedRows& routed,
 void ExpertsOnMesh::forward(const Branch& branch, const BranchTensors& p, std::span<TokenRun> runs,
                             const std::vector<BranchActivations>& all)
 {
+  // The router: soft-max over E logits a token, of which the k most probable experts get its row.
   for (std::size_t k = 0; k < runs.size(); ++k) layer_.route(runs[k].work.experts, all[k], p.router, runs[k].batch);
-  // Capacity and auxiliary loss are those of whole sequences, so every rank along cp plans all of their tokens.
+  // NEW: capacity and auxiliary loss are those of whole sequences, so ranks along cp tell each other the choices of their
+  // tokens, and every one of them plans all tokens.
   const RoutingShape shape{run_.shape.B, plan_.ring.runs.T, run_.config.experts};
   const std::vector<std::int32_t> choices = choices_of_sequences(runs, all);
   const RoutingPlan whole = plan_routing(choices, shape);
@@ -138,18 +148,21 @@ void ExpertsOnMesh::forward(const Branch& branch, const BranchTensors& p, std::s
     const auto& [tokens, work, kept, batch, gradient, doutput] = runs[k];
     const RoutedActivations& routed = all[k].routed;
     const std::vector<ExpertTensors>& experts = weights_.at(branch.unit());
-    // The rows of this run travel along ep, as in lesson 15.
+    // Of that plan each run sends its own rows along ep, as in lesson 15: counts first, then the rows, sorted by expert.
     const RoutingPlan own = plan_of_run(whole, choices, shape, tokens, batch.sixteenths);
     layer_.keep(routed, own, pull);
+    // What was counted is kept until the backward pass, as are the activations: several micro-batches are in flight.
     const RoutedRows& rows =
         routed_.insert_or_assign(key(branch, runs[k]), exchange_.count(own, routed, (branch.unit() - 1) / 2, batch))
             .first->second;
     layer_.scatter(work.experts.sent, all[k]);
     exchange_.to_experts(routed.received, work.experts.sent, rows);
-    // An expert's hidden channels are divided along tp, so its outputs are partial sums.
+    // NEW: an expert's hidden channels are divided along tp, so its outputs are partial sums; its bias is added once, to the
+    // whole ones.
     layer_.forward(work.experts.output, routed, experts, rows.here);
     sum_over_parts(work.experts.output, rows, batch.training);
     layer_.add_bias(work.experts.output, experts, rows.here);
+    // The outputs go back to where the rows came from, and are added up, each with the weight of its choice.
     exchange_.back(routed.returned, work.experts.output, rows);
     layer_.combine(work.output, routed);
   }
@@ -163,13 +176,16 @@ void ExpertsOnMesh::backward(std::size_t place, const Branch& branch, const Bran
   const OfStage& own = *stages_[place];
   const Workspace::Experts& scratch = run.work.experts;
   const RoutedRows rows = routed_.extract(key(branch, run)).mapped();
+  // A choice's weight times doutput is the gradient of its expert's output; it travels along ep, where the row did.
   layer_.combine_backward(scratch.sent, scratch, run.doutput, all.routed);
   exchange_.to_experts(scratch.output, scratch.sent, rows);
+  // Each expert's MLP backwards, rows of one source at a time, to the sums of this source and run.
   for (std::size_t source = 0; source < own.open.size(); ++source)
     layer_.backward(scratch, expert_tensors(own.table, branch.unit(), own.open[source][k].flat), all.routed,
                     weights_.at(branch.unit()), rows.here, static_cast<std::int64_t>(source));
   // The gradients of inputs are partial sums, as in front of every divided layer.
   sum_over_parts(scratch.output, rows, true);
+  // They come back, and meet those that the router's choice of weights gives.
   exchange_.back(scratch.sent, scratch.output, rows);
   layer_.route_backward(run.work.output, drouter, scratch.sent, scratch, all, p.router, run.batch);
 }

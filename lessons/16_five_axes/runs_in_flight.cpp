@@ -19,8 +19,10 @@ RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector
                            const RunWorkspaces& work)
     : run_(run), plan_(plan.mesh.pipeline), work_(work)
 {
+  // A rank along cp has the same two runs of every sequence.
   for (const std::int64_t number : plan.ring.runs.of(plan.context_rank))
     tokens_.push_back(plan.ring.runs.tokens(number));
+  // The later run of a micro-batch needs as many slots as the earlier one, which has those of lesson 10.
   for (const LocalStage& own : stages)
     later_.emplace_back(run.memory, run.config, plan_.shape_of(own.stage), *work.back(),
                         plan_.in_flight(own.stage));
@@ -40,6 +42,7 @@ std::vector<TokenRun> RunsInFlight::before(LocalStage& own, std::size_t place, c
   const std::array<InFlight*, TokenRuns::of_a_rank> slots{&own.stash.before(action), &later_[place].before(action)};
   for (std::size_t k = 0; k < slots.size(); ++k) {
     TokenRun& mine = both.emplace_back(TokenRun{tokens_[k], *work_[k], slots[k]->kept});
+    // The forward pass loads the run's tokens; the slot keeps them for the backward pass.
     if (action.kind == ActionKind::forward) slots[k]->batch = load(mine);
     mine.batch = slots[k]->batch;
   }
@@ -75,6 +78,7 @@ LossSum RunsInFlight::forward_only(
 
 void RunsInFlight::report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const
 {
+  // Rank r's line of the schedule, by the formulas and as it ran; with --link on the virtual clock, too.
   ScheduleTimes times{
       check_schedule(plan_.schedule, plan_.costs), {}, times_of_all(performed, plan_.schedule, line)};
   if (run_.messages.clock() != nullptr) times.on_virtual = times_of_all(times_, plan_.schedule, line);

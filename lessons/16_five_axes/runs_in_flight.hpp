@@ -43,7 +43,7 @@ class RunsInFlight {
   /// @param pipeline, stages  of this rank.
   /// @param passes            micro-batches.
   /// @param load              loads the tokens of a run of micro-batch number 0, 1, ...
-  /// @param forward           of a stage, as StageLayers::forward().
+  /// @param forward           forward pass of a stage for both runs of a micro-batch; returns the loss, if it has one.
   /// @return                  the sum of what @p forward returns.
   LossSum forward_only(Pipeline& pipeline, std::vector<LocalStage>& stages, std::int64_t passes,
                        const std::function<MicroBatch(const TokenRun& mine, std::int64_t number)>& load,
