@@ -22,7 +22,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -46,10 +45,11 @@ class ContextParallel {
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
+    // Losses and gradients are sums over this rank's tokens; update() divides them once by the number of all tokens.
     LossSum loss;
     gradients->clear();
     {
-      const auto to_context = run.count("cp"), to_replicas = run.count("dp"), to_all = run.count("world");
+      const auto sent_cp = run.count("cp"), sent_dp = run.count("dp"), sent_world = run.count("world");
       // NEW: a group of c ranks computes G / dp sequences together; each rank has two runs of tokens of every one.
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
         const Range sequences{first, run.batch.micro_batch};
@@ -72,16 +72,18 @@ class ContextParallel {
     return update(step, loss, gradients->total());
   }
 
-  /// Loss of a micro-batch over this rank's tokens. All ranks of a group call it together.
+  /// Loss of a micro-batch over this rank's tokens; what the backward pass needs is kept. All ranks of a group call it
+  /// together. NEW: a rank has two runs of each sequence, R = B T / (2 c) rows each, and computes one after the other.
   LossSum forward()
   {
-    // The embedding of a token depends on its position in the sequence, which its run knows.
+    // The embedding, (R, C), of a token depends on its position in the sequence, which its run knows.
     for (TokenRun& mine : own) {
       model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
       model.embedding.add(mine.kept.stream(0), mine.work.output, weights.embedding, mine.batch);
     }
+    // Attention and MLP in turn, 2 L branches. Each adds its output to the residual stream of its run.
     forward_branches(0, model.branches.size());
-    // A row's loss needs no other row: the head computes each run alone.
+    // A row's loss needs no other row: the head computes each run alone, with (R, V) logits.
     LossSum loss;
     for (TokenRun& mine : own) {
       loss += model.head.forward(mine.kept.head, weights.head, mine.batch);
@@ -90,10 +92,10 @@ class ContextParallel {
     return loss;
   }
 
-  /// Adds the gradient of that loss to the gradients of both runs.
+  /// Adds the gradient of that loss to the gradients of both runs. Keys and values travel again, and so do their gradients.
   void backward()
   {
-    // From the loss of each run to the gradient of its residual stream, (R, C).
+    // From the loss of each run to the gradient of its residual stream, dx, (R, C), which starts from zero.
     for (TokenRun& mine : own) {
       const Tensor &dx = mine.work.dstream, &dnormalised = mine.work.output;
       model.head.apply_backward(dnormalised, mine.gradient.head, mine.kept.head, weights.head, mine.batch);
@@ -101,6 +103,7 @@ class ContextParallel {
       model.head.normalise_backward(dx, mine.gradient.head, dnormalised, mine.kept.head, weights.head, mine.batch);
       run.charge_backward(head_unit);
     }
+    // The branches, last first. Each adds its contribution to dx of both runs, and gradients of its parameters to each.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       // Recomputation: a block's forward pass runs again, and its keys and values travel again.
       const bool last_of_block = i % 2 == 1;
@@ -130,7 +133,8 @@ class ContextParallel {
   }
 
  private:
-  /// Forward pass of branches [first, last).
+  /// Forward pass of branches [first, last): each run alone, attention with the other ranks, each run alone again. An MLP
+  /// needs no other row, so its three parts send nothing.
   void forward_branches(std::size_t first, std::size_t last)
   {
     for (std::size_t i = first; i < last; ++i) {
@@ -141,7 +145,8 @@ class ContextParallel {
         branch.normalise(mine.kept.branches[i], p);
         if (branch.attention()) branch.query_key_value(mine.kept.branches[i], p, mine.batch);
       }
-      // NEW: the only place where tokens meet: the queries of this rank and the keys of all ranks.
+      // NEW: the only place where tokens meet: the queries of this rank and the keys of all ranks. A ring sends c - 1 blocks
+      // of 2 B T C / c keys and values to the next rank; an all-to-all turns rows into heads, and back.
       if (branch.attention()) attention->forward(branch, i, own);
       // The output and the residual connection, row by row again.
       for (TokenRun& mine : own) {
@@ -161,13 +166,16 @@ class ContextParallel {
   {
     const Branch& branch = model.branches[i];
     const BranchTensors& p = weights.branches[i];
+    // The residual connection hands dx on; in attention the output's matrix gives the gradient of the heads, (R, C).
     for (TokenRun& mine : own) {
       mine.doutput =
           branch.add_backward(mine.gradient.branches[i], mine.work.dstream, mine.work.output, mine.batch);
       if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
     }
-    // NEW: a query gives a gradient to every key that it sees, so the gradients of keys come from all ranks.
+    // NEW: a query gives a gradient to every key that it sees, so the gradients of keys come from all ranks. In a ring they
+    // travel with their block, c hops, and are home when all queries have met it.
     if (branch.attention()) attention->backward(branch, i, own);
+    // From the gradients of q, k and v, (R, 3 C), to that of the normalised rows, and the norm; row by row again.
     for (TokenRun& mine : own) {
       const BranchActivations& a = mine.kept.branches[i];
       const BranchTensors& d = mine.gradient.branches[i];
@@ -191,7 +199,7 @@ class ContextParallel {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
   {
-    // All ranks have the same sums by now, so they make the same update of their replicas.
+    // All ranks have the same sums by now, so they make the same update of their replicas, and no norm has to be summed.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);

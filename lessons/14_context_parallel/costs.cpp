@@ -73,6 +73,7 @@ std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
   return backward ? plan.sizes().exchanges() : std::vector<CollectiveShape>{};
 }
 
+/// Traffic of a rank along cp in a step: in each layer that of a forward and of a backward pass.
 Traffic along_context(const Plan& plan)
 {
   const Topology cp = plan.along("cp");
@@ -84,10 +85,12 @@ Traffic along_context(const Plan& plan)
   const auto times = [](Traffic one, std::int64_t n) {
     return Traffic{n * one.messages, n * one.bytes, n * one.read_bytes};
   };
+  // A ring passes blocks on; an all-to-all, and gradients that return to their keys, are collectives.
   Traffic pass, back;
   if (plan.ring()) pass = plan.sizes().passes(false), back = plan.sizes().passes(true);
   pass += all(exchanges(plan, false));
   back += all(exchanges(plan, true));
+  // With recomputation the forward pass is made twice.
   Traffic sent = times(pass, plan.config.layers * (plan.division.shape.recompute ? 2 : 1));
   sent += times(back, plan.config.layers);
   // In the order of the tree the gradients of a sequence too: those of each run, or of both.
@@ -95,8 +98,10 @@ Traffic along_context(const Plan& plan)
   return times(sent, plan.division.micro_batches());
 }
 
+/// Bytes of a rank for messages: scratch of the collectives along each group, and blocks, or heads, on their way.
 std::int64_t communication_bytes(const Plan& plan)
 {
+  // Exact arithmetic sums gradients along cp, then along dp; fast arithmetic once, over all ranks.
   std::vector<CollectiveShape> of_context = exchanges(plan, true);
   if (plan.tree()) {
     const std::vector<CollectiveShape> gradients = sums(plan);
@@ -110,6 +115,7 @@ std::int64_t communication_bytes(const Plan& plan)
   return bytes + 2 * bytes_of(plan.division.shape.type) * exchanges(plan, false).front().count;
 }
 
+/// Scratch of attention, beyond that of a layer.
 std::int64_t attention_workspace(const Plan& plan)
 {
   if (plan.ring()) return plan.sizes().workspace_bytes();
@@ -124,10 +130,12 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   const ParameterTable table(plan.config);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  // Model state as in lesson 03, the whole of it: 16 P bytes in f32.
   bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.division.micro_batches());
   bytes[further_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
+  // Activations and scratch of both runs of tokens, B T / c rows together, and what attention keeps beyond them.
   bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.division.shape);
   if (!plan.ring())
     bytes[Category::activations] += HeadExchange::kept_bytes(plan.config, plan.division.shape, plan.runs);
@@ -136,6 +144,7 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   bytes[Category::communication] = communication_bytes(plan);
   costs.most = costs.kept;
 
+  // What is sent along a sequence, then the all-reduce of the gradients.
   costs.sent = {
       {"cp", "a step, along a sequence", along_context(plan),
        plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
@@ -152,6 +161,7 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
 
 double pairs_of(const ContextParallelOptions& options, RankOf rank)
 {
+  // All queries meet all keys in 1 / c of the heads, or the queries of this rank's runs in all of them.
   const TokenRuns runs = options.runs(rank.ranks);
   const Range all{0, runs.T};
   const Mask mask = options.config().mask;

@@ -13,17 +13,20 @@ constexpr std::int64_t qkv_sections = 3;
 
 HeadExchange::HeadExchange(Run& run, const TokenRuns& runs, Group& group) : run_(run), runs_(runs), group_(group)
 {
+  // B sequences of all their T tokens, of 1 / c of the channels and heads: as much as the rank's T / c tokens of all heads.
   const ActivationShape& shape = run.shape;
   const std::int64_t B = shape.B, T = runs.T, C = run.config.channels / runs.ranks,
                      H = run.config.heads / runs.ranks;
   const auto make = [&](Category category, DType type, const Shape& extents, const char* what) {
     return Buffer(run.memory, category, type, extents, what);
   };
+  // Every layer keeps its results for the backward pass; with recomputation it makes them again, in the same place.
   const std::int64_t layers = shape.recompute ? 1 : run.config.layers;
   for (std::int64_t i = 0; i < layers; ++i)
     kept_.push_back({make(Category::activations, shape.type, {B, T, qkv_sections * C}, "q, k, v of some heads"),
                      make(Category::activations, shape.type, {B, T, C}, "outputs of some heads"),
                      make(Category::activations, accumulator_of(shape.type), {B, H, T}, "log-sum-exp")});
+  // Gradients are needed while a layer's backward pass lasts, and so is the memory for what is exchanged, at most q, k and v.
   dy_ = make(Category::workspace, shape.type, {B, T, C}, "gradient of some heads' outputs");
   dqkv_ = make(Category::workspace, shape.type, {B, T, qkv_sections * C}, "gradient of some heads' q, k, v");
   for (Buffer* buffer : {&sent_, &received_})
@@ -38,12 +41,14 @@ void HeadExchange::forward(const Branch& branch, std::size_t i, std::span<TokenR
     inner.push_back(mine.kept.branches[i].inner);
     hidden.push_back(mine.kept.branches[i].hidden);
   }
-  // From all heads of this rank's tokens to all tokens of its heads; then attention is that of a single device.
+  // From all heads of this rank's tokens to all tokens of its heads, q, k and v, (B, T, 3 C / c).
   to_heads(heads.qkv.tensor(), inner);
+  // Now attention is that of a single device with H / c heads; dropout is that of these heads, whichever rank has them.
   const MicroBatch batch = whole(own.front().batch);
   run_.kernels->attention_forward(heads.y.tensor(), heads.log_sum_exp.tensor(), heads.qkv.tensor(),
                                   shape_of(branch, batch), branch.attention_dropout(batch));
   charge(1, "attention");
+  // Back to all heads of this rank's tokens: the outputs only, a third as much.
   to_tokens(hidden, heads.y.tensor());
 }
 
@@ -55,11 +60,13 @@ void HeadExchange::backward(const Branch& branch, std::size_t i, std::span<Token
     dhidden.push_back(mine.dhidden());
     dinner.push_back(mine.dinner());
   }
+  // The same way backwards: the gradients of outputs become those of heads, (B, T, C / c).
   to_heads(dy_.tensor(), dhidden);
   const MicroBatch batch = whole(own.front().batch);
   run_.kernels->attention_backward(dqkv_.tensor(), dy_.tensor(), heads.y.tensor(), heads.log_sum_exp.tensor(),
                                    heads.qkv.tensor(), shape_of(branch, batch), branch.attention_dropout(batch));
   charge(2, "attention backward");
+  // The gradients of q, k and v, (B, T, 3 C / c), go back to the tokens that they belong to.
   to_tokens(dinner, dqkv_.tensor());
 }
 
@@ -95,6 +102,7 @@ void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& o
 
 void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& of_heads)
 {
+  // to_heads() in reverse: the pieces of all runs, one all-to-all, and the sections of this rank's runs.
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
   for_each_piece(of_heads, sent,
@@ -143,6 +151,7 @@ AttentionShape HeadExchange::shape_of(const Branch& branch, const MicroBatch& ba
   return shape;
 }
 
+/// Advances the virtual clock by the pairs of all tokens that the mask leaves, in C / c channels.
 void HeadExchange::charge(std::int64_t passes, const char* what)
 {
   const Range all{0, runs_.T};
@@ -168,8 +177,7 @@ std::int64_t HeadExchange::workspace_bytes(const ModelConfig& config, const Acti
 CollectiveShape HeadExchange::exchange(const ModelConfig& config, const ActivationShape& shape, Algorithm algorithm,
                                        std::int64_t sections)
 {
-  const std::int64_t rows = static_cast<std::int64_t>(TokenRuns::of_a_rank) * shape.rows();
-  return {"all-to-all", algorithm, shape.type, sections * rows * config.channels};
+  return {"all-to-all", algorithm, shape.type, sections * runs_of_a_rank * shape.rows() * config.channels};
 }
 
 }  // namespace rankwise

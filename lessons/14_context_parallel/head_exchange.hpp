@@ -51,7 +51,7 @@ class HeadExchange final : public ContextAttention {
   // What is exchanged is (c, 2 runs, R, n C / c).
   static std::int64_t block_of(int rank, std::size_t k)
   {
-    return rank * static_cast<std::int64_t>(TokenRuns::of_a_rank) + static_cast<std::int64_t>(k);
+    return rank * runs_of_a_rank + static_cast<std::int64_t>(k);
   }
   Matrix columns(const Tensor& all, std::int64_t s, int rank) const;
   Matrix exchanged(const Tensor& all, std::int64_t s, int rank, std::size_t k) const;
