@@ -22,7 +22,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -52,8 +51,8 @@ class Experts {
     expert_gradients.clear();
     exchange.begin_step();
     {
-      const auto to_all = run.count("world"), to_replicas = run.count("replicas"),
-                 to_experts = run.count("experts");
+      const auto sent_world = run.count("world"), sent_replicas = run.count("replicas"),
+                 sent_rows = run.count("experts");
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
         const Range sequences{first, run.batch.micro_batch};
         const MicroBatch batch = run.load(kept, sequences, step);
@@ -81,8 +80,10 @@ class Experts {
   /// @param scratch, a  of the shape of the micro-batch.
   LossSum forward(const MicroBatch& batch, const Workspace& scratch, const Activations& a)
   {
+    // The embedding: token plus position, (R, C) for the R = B T tokens of the micro-batch.
     model.embedding.lookup(scratch.output, weights.embedding, batch);
     model.embedding.add(a.stream(0), scratch.output, weights.embedding, batch);
+    // Attention and MLP in turn, 2 L branches. Each adds its output to the residual stream.
     for (std::size_t i = 0; i < model.branches.size(); ++i) {
       const Branch& branch = model.branches[i];
       branch.normalise(a.branches[i], weights.branches[i]);
@@ -94,6 +95,7 @@ class Experts {
       branch.add(a.stream(i + 1), a.branches[i], scratch.output, weights.branches[i], batch);
       run.charge_forward(branch.unit());
     }
+    // The head: logits, (R, V), and the cross-entropy of the next tokens.
     run.charge_forward(head_unit);
     return model.head.forward(a.head, weights.head, batch);
   }
@@ -102,23 +104,28 @@ class Experts {
   void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
+    // Head: the gradient of the logits, then of the matrix and of the last norm. dx, (R, C), starts from zero.
     model.head.apply_backward(output, gradient.head, kept.head, weights.head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, gradient.head, output, kept.head, weights.head, batch);
     run.charge_backward(head_unit);
+    // The branches, last first. Each adds its contribution to dx, which becomes the gradient of its input.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       const Branch& branch = model.branches[i];
       const BranchTensors &p = weights.branches[i], &d = gradient.branches[i];
       if (branch.experts()) {
-        // NEW: the gradients of outputs travel to the experts, and those of rows back.
+        // NEW: the gradients of outputs travel to the experts, and those of rows back. Each expert has a bias of its own, so
+        // the residual add has none that needs a gradient.
         backward_experts(i, d.router, branch.output_backward(dx, output, batch), batch);
       } else {
+        // The branch's parts in reverse order: residual add, matrices, norm.
         const Tensor doutput = branch.add_backward(d, dx, output, batch);
         branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       }
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       run.charge_backward(branch.unit());
     }
+    // The row of each token, and that of its position, get their gradients.
     model.embedding.backward(gradient.embedding, dx, batch);
   }
 
@@ -153,7 +160,8 @@ class Experts {
     // The router: soft-max over E logits a token, of which the k most probable experts get its row.
     layer.route(scratch, a, p.router, batch);
     const RoutingPlan plan = layer.plan(a.routed, batch);
-    // Counts first: no rank knows how many rows the others will send. Then the rows, sorted by expert.
+    // Counts first: no rank knows how many rows the others will send. Then the rows, sorted by expert: k R C elements less
+    // those that stay here, or are beyond an expert's capacity.
     routed[i] = exchange.count(plan, a.routed, static_cast<std::int64_t>(i / 2), batch);
     layer.scatter(scratch.sent, a);
     exchange.to_experts(a.routed.received, scratch.sent, routed[i]);
@@ -175,6 +183,8 @@ class Experts {
     // A choice's weight times doutput is the gradient of its expert's output; it travels where the row did.
     layer.combine_backward(scratch.sent, scratch, doutput, a.routed);
     exchange.to_experts(scratch.output, scratch.sent, routed[i]);
+    // The MLP of each expert backwards, over the rows of one rank of the group after the other. In
+    // exact arithmetic each rank's rows have a sum of their own.
     for (std::int64_t rank = 0; rank < group.ranks(); ++rank) {
       const auto d = expert_tensors(table, model.branches[i].unit(), expert_gradients.of(rank));
       layer.backward(scratch, d, a.routed, p.experts, routed[i].here, rank);
@@ -197,6 +207,8 @@ class Experts {
     }
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
+    // NEW: two optimizers make one update: that of the dense parameters, the same on all ranks, and that of the experts,
+    // the same on their N / e replicas.
     const double scale = clip_factor(norm, run.options.clip) / valid_tokens;
     std::vector<Tensor> gradients{dense};
     if (has_experts) gradients.push_back(of_experts);
