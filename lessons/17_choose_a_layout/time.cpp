@@ -19,23 +19,21 @@ double slower_of(double a, double b)
   return std::pow(std::pow(a, 6) + std::pow(b, 6), 1.0 / 6);
 }
 
-/// Times of one pass, or of both, by what they do.
-struct TimeOfPass {
-  double compute = 0, recompute = 0, host = 0, tensor = 0, context = 0, experts = 0, hidden = 0;
-  double total() const { return compute + recompute + host + tensor + context + experts; }
-  TimeOfPass& operator+=(const TimeOfPass& other)
-  {
-    compute += other.compute, recompute += other.recompute, host += other.host;
-    tensor += other.tensor, context += other.context, experts += other.experts, hidden += other.hidden;
-    return *this;
-  }
-  friend TimeOfPass operator*(double count, TimeOfPass t)
-  {
-    t.compute *= count, t.recompute *= count, t.host *= count, t.tensor *= count, t.context *= count;
-    t.experts *= count, t.hidden *= count;
-    return t;
-  }
-};
+/// The times of two passes together.
+StepTime operator+(StepTime a, const StepTime& b)
+{
+  for (const StepPart& part : step_parts()) a.*part.seconds += b.*part.seconds;
+  a.hidden += b.hidden;
+  return a;
+}
+
+/// The time of a pass, @p count times.
+StepTime operator*(double count, StepTime pass)
+{
+  for (const StepPart& part : step_parts()) pass.*part.seconds *= count;
+  pass.hidden *= count;
+  return pass;
+}
 
 /// The model of time of one job, layout and machine. Sizes have the letters of the lessons.
 class StepModel {
@@ -50,23 +48,16 @@ class StepModel {
   {
     // A stage has L / p layers; the first one also has the embedding, the last one the head.
     const double m = d(l.micro_batches(job.global_batch)), p = d(l.pp), v = d(l.chunks);
-    TimeOfPass middle = d(job.model.layers) / p * layer();
-    if (job.model.experts.count > 1) middle += d(job.model.expert_blocks()) / p * experts();
-    TimeOfPass first = middle, last = middle;
-    (p > 1 ? first : last) += embedding();
-    last += head();
-    const TimeOfPass& slowest = first.total() > last.total() ? first : last;
+    StepTime middle = d(job.model.layers) / p * layer();
+    if (job.model.experts.count > 1) middle = middle + d(job.model.expert_blocks()) / p * experts();
+    StepTime first = middle, last = middle;
+    (p > 1 ? first : last) = middle + embedding();
+    last = last + head();
+    const StepTime& slowest = first.total() > last.total() ? first : last;
     const double all = p > 1 ? first.total() + last.total() + (p - 2) * middle.total() : last.total();
 
     // All m micro-batches pass through the slowest stage one after the other.
-    StepTime step;
-    step.compute = m * slowest.compute;
-    step.recompute = m * slowest.recompute;
-    step.host = m * slowest.host;
-    step.tensor = m * slowest.tensor;
-    step.context = m * slowest.context;
-    step.experts = m * slowest.experts;
-    step.hidden = m * slowest.hidden;
+    StepTime step = m * slowest;
     // It waits while the other stages compute the first forward and the last backward pass, or 1 / v of them.
     step.bubble = (all - slowest.total()) / v;
     if (p > 1) step.pipeline = 2 * v * stage_message() * m + 2 * stage_message() * (p - 1);
@@ -77,7 +68,7 @@ class StepModel {
   }
 
   /// Forward and backward pass of one layer over one micro-batch.
-  TimeOfPass layer() const
+  StepTime layer() const
   {
     const double H = d(job.model.heads) / t, D = C / d(job.model.heads), Q = T / c;
     const double products = product(rows, 3 * C / t, C) + product(rows, C, C / t) + product(rows, 4 * C / t, C) +
@@ -87,7 +78,7 @@ class StepModel {
     const double scores = job.system == System::rankwise ? 0 : b * H * Q * T * E / 2;
     const double s = l.sequence_parallel ? t : 1;  // norms, dropout and residuals of 1 / s of the rows
 
-    TimeOfPass forward, backward;
+    StepTime forward, backward;
     const double core = attention + 9 * scores / rate + 2 * kernel_s;
     forward.compute = products + core + rows * C * E / 2 * (22 / s + 20 / t) / rate + 8 * kernel_s;
     forward.tensor = 2 * tensor_sum();
@@ -100,8 +91,7 @@ class StepModel {
     add_context(backward, 2 * attention, 2);
     add_host(forward, constants.host);
     add_host(backward, 2 * constants.host);
-    TimeOfPass both = forward;
-    both += backward;
+    StepTime both = forward + backward;
     if (l.recompute == Recompute::full) {
       both.recompute += forward.compute;
       both.host += forward.host, both.tensor += forward.tensor, both.context += forward.context;
@@ -111,7 +101,7 @@ class StepModel {
 
   /// What a layer with experts has beyond a dense one, both passes: k tokens' products in the place of one's, and four
   /// exchanges of rows among the e ranks that share the experts.
-  TimeOfPass experts() const
+  StepTime experts() const
   {
     const double k = d(job.model.experts.per_token), e = d(l.ep);
     const double sent = k * rows * C * E * (e - 1) / e;
@@ -122,12 +112,12 @@ class StepModel {
   }
 
   /// Embedding, both passes.
-  TimeOfPass embedding() const
+  StepTime embedding() const
   {
     return {.compute = (26 * rows * C * E / 2 + 10 * V * C / t) / rate + 5 * kernel_s, .tensor = tensor_sum()};
   }
   /// Head and loss, both passes; logits are 32-bit.
-  TimeOfPass head() const
+  StepTime head() const
   {
     return {.compute = 3 * product(rows, V / t, C) + (60 * rows * V / t + 10 * V * C / t) / rate + 16 * kernel_s,
             .tensor = tensor_sum() + 3 * constants.meeting * std::log2(t)};
@@ -164,7 +154,7 @@ class StepModel {
   double tensor_sum() const { return sum(E * rows * C, t, 1); }
 
   /// Blocks of keys and values go around the ring of c ranks, behind the attention of the block before.
-  void add_context(TimeOfPass& pass, double attention, double passes) const
+  void add_context(StepTime& pass, double attention, double passes) const
   {
     const double ring =
         passes * (c - 1) *
@@ -173,7 +163,7 @@ class StepModel {
     pass.hidden += ring - pass.context;
   }
   /// The device waits if the host takes longer to start the kernels than the device to run them.
-  static void add_host(TimeOfPass& pass, double host) { pass.host = slower_of(pass.total(), host) - pass.total(); }
+  static void add_host(StepTime& pass, double host) { pass.host = slower_of(pass.total(), host) - pass.total(); }
 
   /// Rows of a micro-batch to the next stage. Megatron-LM sends 1 / t of them from each rank, the lessons do with sequence
   /// parallelism.
