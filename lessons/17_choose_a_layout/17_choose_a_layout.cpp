@@ -56,22 +56,6 @@ void begin(Report& report, const OptionTable& table, const Job& job, const Machi
   report.json()["options"] = table.json();
 }
 
-void answer(Report& report, const PlannerOptions& options, const Machine& machine)
-{
-  switch (options.question) {
-    case Question::layout:
-      return answer_layout(report, options, machine);
-    case Question::largest_model:
-      return answer_largest_model(report, options, machine);
-    case Question::fewest_gpus:
-      return answer_fewest_gpus(report, options, machine);
-    case Question::days:
-      return answer_days(report, options, machine);
-    case Question::bandwidth:
-      return answer_bandwidth(report, options, machine);
-  }
-}
-
 }  // namespace
 }  // namespace rankwise
 

@@ -10,6 +10,7 @@
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/utilisation.hpp"
+#include "lessons/17_choose_a_layout/plan.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"
 
 namespace rankwise {
@@ -161,8 +162,7 @@ std::vector<std::int64_t> numbers_of_gpus(std::int64_t node, std::int64_t most)
   return all;
 }
 
-}  // namespace
-
+/// Prints a plan: memory, the step, utilisation, the days of a training run, and the lesson that runs it.
 void report_plan(Report& report, const PlannerOptions& options, const Job& job, const Machine& machine,
                  const Plan& plan)
 {
@@ -296,6 +296,24 @@ void answer_bandwidth(Report& report, const PlannerOptions& options, const Machi
                              show_value(Quantity{"B/s", machine.network * fast}), 100 * tolerated,
                              enough ? "enough" : "too slow"));
   report.json()["enough_bytes_per_s"] = machine.network * fast;
+}
+
+}  // namespace
+
+void answer(Report& report, const PlannerOptions& options, const Machine& machine)
+{
+  switch (options.question) {
+    case Question::layout:
+      return answer_layout(report, options, machine);
+    case Question::largest_model:
+      return answer_largest_model(report, options, machine);
+    case Question::fewest_gpus:
+      return answer_fewest_gpus(report, options, machine);
+    case Question::days:
+      return answer_days(report, options, machine);
+    case Question::bandwidth:
+      return answer_bandwidth(report, options, machine);
+  }
 }
 
 }  // namespace rankwise
