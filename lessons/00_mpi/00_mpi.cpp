@@ -27,6 +27,7 @@
 
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
+#include "common/messages/agreement.hpp"
 #include "common/messages/communicator.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
@@ -47,7 +48,7 @@ namespace {
 void print_ranks(MpiRun& run, const std::string& title, const std::string& own)
 {
   std::vector<Line> lines;
-  for (const std::string& line : lines_of_ranks(own, run.comm))
+  for (const std::string& line : gather_texts(Communicator::world(), own))
     lines.push_back({fmt::format("rank {}", lines.size()), "", "", line});
   run.report.block(title, lines);
 }
@@ -70,7 +71,7 @@ void show_ranks(MpiRun& run)
   const int previous = (r + N - 1) % N;
   print_ranks(run, "ranks", fmt::format("of {}; has {}, and {} from rank {}", N, mine, arrived, previous));
   run.report.check("from the previous rank", "100 (r-1)", fmt::format("{} ranks", N),
-                   on_all(arrived == 100 * previous, run.comm));
+                   on_all_ranks(arrived == 100 * previous));
 }
 
 /// Even and odd ranks each get a communicator, in which they have other numbers.
@@ -86,8 +87,7 @@ void show_communicators(MpiRun& run)
                           r % 2 == 0 ? "even" : "odd", sum));
   double expected = 0;
   for (int other = r % 2; other < ranks_of(run.comm); other += 2) expected += other;
-  run.report.check("sum within a communicator", "that of its ranks", "on all ranks",
-                   on_all(sum == expected, run.comm));
+  run.report.check("sum within a communicator", "that of its ranks", "on all ranks", on_all_ranks(sum == expected));
 }
 
 // ---- Order -----------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ void show_order(MpiRun& run)
   run.report.block("order: rank 1 sends 1, 2, 3 with tags 7, 8, 7",
                    {{"rank 0 asks for tags", fmt::format("{}", fmt::join(asked_tags, ", ")), "", ""},
                     {"and receives", order, "", ""}});
-  run.report.check("order by tag", "2, 1, 3", order, on_all(r != 0 || order == "2, 1, 3", run.comm));
+  run.report.check("order by tag", "2, 1, 3", order, on_all_ranks(r != 0 || order == "2, 1, 3"));
 }
 
 /// Rank 0 collects letters, whichever rank sends first.
@@ -138,7 +138,7 @@ void show_letters(MpiRun& run)
     lines.push_back({fmt::format("from rank {}", letter.from), fmt::format("tag {}", letter.tag), "",
                      fmt::format("{} values: {}", letter.values.size(), fmt::join(letter.values, " "))});
   if (N > 1) run.report.block("letters: rank 0 learns senders, tags and sizes from the messages", lines);
-  run.report.check("letters", expected.size(), letters.size(), on_all(r != 0 || letters == expected, run.comm));
+  run.report.check("letters", expected.size(), letters.size(), on_all_ranks(r != 0 || letters == expected));
 }
 
 // ---- Collectives by hand ---------------------------------------------------------------------------------------------
@@ -149,6 +149,15 @@ std::vector<std::int64_t> sent_since(const std::vector<std::int64_t>& before)
   std::vector<std::int64_t> sent = messages_sent();
   for (std::size_t to = 0; to < sent.size(); ++to) sent[to] -= before[to];
   return sent;
+}
+
+/// The numbers of each rank, in the order of the ranks.
+nlohmann::json rows_of_ranks(const std::vector<std::int64_t>& own)
+{
+  nlohmann::json rows;
+  for (const std::string& row : gather_texts(Communicator::world(), json_text(own)))
+    rows.push_back(parse_json(row));
+  return rows;
 }
 
 /// "sends 1 to rank 1, 2 to rank 4".
@@ -179,11 +188,11 @@ void show_broadcast(MpiRun& run)
   const std::vector<std::int64_t> sent = sent_since(before);
   std::int64_t messages = std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
   print_ranks(run, fmt::format("broadcast by hand, from rank {}", root), sends(sent));
-  run.report.json()["broadcast"]["sent"] = rows_of_ranks(sent, run.comm);
+  run.report.json()["broadcast"]["sent"] = rows_of_ranks(sent);
   check_mpi(MPI_Bcast(expected.data(), static_cast<int>(expected.size()), MPI_DOUBLE, root, run.comm),
             "broadcasting");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &messages, 1, MPI_INT64_T, MPI_SUM, run.comm), "counting messages");
-  run.report.check("broadcast = MPI_Bcast", "on all ranks", N, on_all(values == expected, run.comm));
+  run.report.check("broadcast = MPI_Bcast", "on all ranks", N, on_all_ranks(values == expected));
   run.report.check("messages of the broadcast", N - 1, messages, messages == N - 1);
 }
 
@@ -199,12 +208,12 @@ void show_sum(MpiRun& run)
   const std::span<const double> first = std::span(values).first(std::min<std::size_t>(values.size(), 4));
   print_ranks(run, "sum by hand, around a ring",
               fmt::format("{}; its sum begins {}", sends(sent), fmt::join(first, " ")));
-  run.report.json()["sum"]["sent"] = rows_of_ranks(sent, run.comm);
+  run.report.json()["sum"]["sent"] = rows_of_ranks(sent);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, expected.data(), static_cast<int>(expected.size()), MPI_DOUBLE, MPI_SUM,
                           run.comm),
             "summing");
-  run.report.check("sum = MPI_Allreduce", "on all ranks", N, on_all(values == expected, run.comm));
-  run.report.check("messages of the sum", "2 (N-1) per rank", messages, on_all(messages == 2 * (N - 1), run.comm));
+  run.report.check("sum = MPI_Allreduce", "on all ranks", N, on_all_ranks(values == expected));
+  run.report.check("messages of the sum", "2 (N-1) per rank", messages, on_all_ranks(messages == 2 * (N - 1)));
 }
 
 // ---- Run -------------------------------------------------------------------------------------------------------------

@@ -79,9 +79,7 @@ void show_ping_pong(MpiRun& run)
   const std::vector<MessageTime> times = measure_messages(run.options.repeats, run.comm);
   const Fit fit = fit_line(times);
   const auto [alpha_s, beta] = fit.line;
-  const double shortest_s = std::min_element(times.begin(), times.end(), [](const auto& a, const auto& b) {
-                              return a.time_s < b.time_s;
-                            })->time_s;
+  const double shortest_s = std::ranges::min(times, {}, &MessageTime::time_s).time_s;
   std::vector<Line> lines;
   nlohmann::json messages;
   for (const MessageTime& m : times) {
