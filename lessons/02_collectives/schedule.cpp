@@ -128,22 +128,14 @@ TransferSchedule play(const std::vector<std::vector<LogEvent>>& logs, const Alph
 
 // ---- Gather ----
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MessageLog::Message, sends, peer, bytes, what)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MessageLog::Event, group, ticket, starts, messages)
+
 std::vector<std::vector<LogEvent>> gather_events(const std::vector<LogEvent>& own, const Communicator& communicator)
 {
-  nlohmann::json of_this_rank = nlohmann::json::array();
-  for (const LogEvent& e : own) {
-    nlohmann::json messages = nlohmann::json::array();
-    for (const Message& m : e.messages) messages.push_back({m.sends, m.peer, m.bytes, m.what});
-    of_this_rank.push_back({e.group, e.ticket, e.starts, messages});
-  }
   std::vector<std::vector<LogEvent>> all;
-  for (const std::string& text : gather_texts(communicator, json_text(of_this_rank))) {
-    std::vector<LogEvent>& events = all.emplace_back();
-    for (const auto& e : parse_json(text)) {
-      events.push_back({e[0], e[1], e[2], {}});
-      for (const auto& m : e[3]) events.back().messages.push_back({m[0], m[1], m[2], m[3]});
-    }
-  }
+  for (const std::string& text : gather_texts(communicator, json_text(own)))
+    all.push_back(parse_json(text).get<std::vector<LogEvent>>());
   return all;
 }
 
