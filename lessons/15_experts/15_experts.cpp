@@ -28,12 +28,12 @@
 
 #include "common/collectives/collectives.hpp"
 #include "common/messages/mesh.hpp"
-#include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
 #include "lessons/frame/train.hpp"
 #include "lessons/parallel/experts/expert_exchange.hpp"
 #include "lessons/parallel/experts/expert_gradients.hpp"
 #include "lessons/parallel/experts/experts_costs.hpp"
+#include "lessons/parallel/zero/sharded_adamw.hpp"
 
 namespace rankwise {
 
@@ -207,15 +207,11 @@ class Experts {
     }
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    // NEW: two optimizers make one update: that of the dense parameters, the same on all ranks, and that of the experts,
-    // the same on their N / e replicas.
-    const double scale = clip_factor(norm, run.options.clip) / valid_tokens;
     std::vector<Tensor> gradients{dense};
     if (has_experts) gradients.push_back(of_experts);
-    check_finite(run, step, loss.mean(), norm, held(), gradients, world);
-    if (adamw.called_before) adamw.called_before(gradients, adamw.of[0].next(learning_rate, scale));
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      adamw.of[i].step(run.kernels, parameters.tensor().slice(stored[i]), gradients[i], learning_rate, scale);
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, world);
+    // NEW: one update of the dense parameters, the same on all ranks, and of the experts, the same on their N / e replicas.
+    adamw.step(run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }
 
@@ -227,8 +223,6 @@ class Experts {
 
   Experts(Run& r, const Options& o) : run(r), options(o)
   {
-    for (const Range& elements : stored)
-      adamw.of.emplace_back(run.memory, *run.stream, table, elements, run.shape.type, run.options.adamw);
     if (!has_experts) return;
     // An expert adds its own bias; the branch adds none.
     run.stream->zero(work.experts.no_bias);
@@ -238,21 +232,17 @@ class Experts {
   }
 
   /// The dense parameters and this rank's experts, with their moments.
-  HeldShards shards() { return {table, held(), *run.stream}; }
+  HeldShards shards() { return {adamw.shards(), *run.stream}; }
   /// NEW: of the dense parameters, which all ranks of a group have, the first one counts them.
   HeldShards owned_shards()
   {
-    const std::vector<Shard> all = held();
+    const std::vector<Shard>& all = adamw.shards();
     return {table, {all.begin() + (group.rank() > 0 ? 1 : 0), all.end()}, *run.stream};
   }
   /// The e ranks of a group together hold a replica of the model.
   int replica() const { return replicas.rank(); }
   auto& optimizer() { return adamw; }
-  void after_load()
-  {
-    for (std::size_t i = 0; i < stored.size(); ++i)
-      adamw.of[i].round(run.kernels, parameters.tensor().slice(stored[i]));
-  }
+  void after_load() { adamw.round(run.kernels); }
   /// Dense parameters, which must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor().slice(stored[0]); }
   std::string describe() const
@@ -266,27 +256,6 @@ class Experts {
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
-
-  /// The optimizer of the dense parameters, and that of the experts.
-  struct Optimizers {
-    std::vector<AdamW> of;
-    BeforeUpdate called_before;  // with the gradients of all
-    void before_update(BeforeUpdate call) { called_before = std::move(call); }
-    std::int64_t updates() const { return of.front().updates(); }
-    void resume(std::int64_t made)
-    {
-      for (AdamW& optimizer : of) optimizer.resume(made);
-    }
-  };
-
-  std::vector<Shard> held() const
-  {
-    std::vector<Shard> all;
-    for (std::size_t i = 0; i < stored.size(); ++i)
-      all.push_back({table, stored[i], adamw.of[i].master(parameters.tensor().slice(stored[i])),
-                     adamw.of[i].first_moments(), adamw.of[i].second_moments()});
-    return all;
-  }
 
   Run& run;                // options, device, data, ledgers
   const Options& options;  // as they were checked
@@ -313,8 +282,9 @@ class Experts {
                                    rankwise::expert_gradients(table, options.gradients),
                                    {group.rank(), group.ranks()},
                                    share.count};
-  Tensor of_experts;                                          // their sum over a step
-  Optimizers adamw;                                           // moments
+  Tensor of_experts;  // their sum over a step
+  ShardedAdamW adamw{run.memory,       *run.stream, table, stored, slices(parameters.tensor(), stored),
+                     run.options.adamw};                      // moments of both
   Workspace work{run.memory, run.config, run.shape};          // scratch of the forward and the backward pass
   Activations kept{run.memory, run.config, run.shape, work};  // activations of one micro-batch
   std::optional<Workspace> text_work;                         // the same for one sequence, of --sample
