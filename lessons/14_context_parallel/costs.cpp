@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,17 +23,14 @@ namespace {
 
 /// What the costs of a rank follow from.
 struct Plan {
-  Plan(const ContextParallelOptions& o, RankOf r)
-      : options(o),
-        rank(r),
-        config(o.config()),
-        division(divide(o, r)),
-        runs(o.runs(r.ranks)),
-        arithmetic(o.arithmetic),
-        gradients(gradient_layout(ParameterTable(config), o.gradients)),
-        place(coordinates_of(o.axes(r.ranks), r.rank))
-  {
-  }
+  const ContextParallelOptions& options;
+  RankOf rank;
+  ModelConfig config = options.config();
+  Division division = divide(options, rank);
+  TokenRuns runs = options.runs(rank.ranks);
+  Arithmetic arithmetic = Arithmetic(options.arithmetic);
+  GradientLayout gradients = gradient_layout(ParameterTable(config), options.gradients);
+  std::vector<int> place = coordinates_of(options.axes(rank.ranks), rank.rank);  // dp, cp
 
   Topology along(const std::string& axis) const
   {
@@ -41,15 +39,6 @@ struct Plan {
   bool ring() const { return options.attention == AttentionBy::ring; }
   bool tree() const { return arithmetic.continues_tree(); }
   RingSizes sizes() const { return {config, division.shape, runs, arithmetic, options.algorithm()}; }
-
-  const ContextParallelOptions& options;
-  RankOf rank;
-  ModelConfig config;
-  Division division;
-  TokenRuns runs;
-  Arithmetic arithmetic;
-  GradientLayout gradients;
-  std::vector<int> place;  // dp, cp
 };
 
 /// All-reduces of the gradients: one sum, or two where the tied embedding's contributions are separate.
@@ -126,7 +115,7 @@ std::int64_t attention_workspace(const Plan& plan)
 
 Costs costs(const ContextParallelOptions& options, RankOf rank)
 {
-  const Plan plan(options, rank);
+  const Plan plan{options, rank};
   const ParameterTable table(plan.config);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
@@ -208,8 +197,7 @@ void report_plan(Report& report, const ContextParallelOptions& options, int N)
   const TokenRuns runs = options.runs(N);
   std::vector<double> pairs;
   for (int rank = 0; rank < runs.ranks; ++rank) pairs.push_back(pairs_of(options, {rank, N}));
-  double all = 0;
-  for (const double of_rank : pairs) all += of_rank;
+  const double all = std::accumulate(pairs.begin(), pairs.end(), 0.0);
   std::vector<Line> lines;
   for (int rank = 0; rank < runs.ranks; ++rank) {
     const auto tokens = [&](std::size_t k) {
@@ -220,7 +208,7 @@ void report_plan(Report& report, const ContextParallelOptions& options, int N)
     lines.push_back({fmt::format("rank {}", rank), group_digits(std::llround(own)), "",
                      fmt::format("pairs of a query and a key; tokens {} and {}", tokens(0), tokens(1))});
   }
-  const double most = *std::max_element(pairs.begin(), pairs.end());
+  const double most = std::ranges::max(pairs);
   lines.push_back({"largest / mean", fmt::format("{:.3f}", most * runs.ranks / all), "", "work of attention"});
   report.block("attention of a sequence", lines);
   report.json()["pairs"] = pairs;
