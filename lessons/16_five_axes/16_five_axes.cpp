@@ -414,15 +414,15 @@ class FiveAxes {
   {
     mesh_plan.reserve_scratch(tp);
     for (const CollectiveShape& call : mesh_plan.replicas.back().also) reserve_scratch(call, cp);
-    for (const auto& scratch : work)
-      parts.emplace_back(tp, run.shape, run.config.channels, *scratch, run.kernels, run.time);
+    for (const Workspace& scratch : work)
+      parts.emplace_back(tp, run.shape, run.config.channels, scratch, run.kernels, run.time);
     for (LocalStage& own : stages) {
       of_runs.emplace_back(run, gradient_layout(plan.table, own.stage, options.gradients), options.order, cp);
       // An expert adds its own bias; the branch adds none.
       for (std::size_t i = 0; i < own.model.branches.size(); ++i)
-        if (own.model.branches[i].experts()) own.weights.branches[i].out_bias = work[0]->experts.no_bias;
+        if (own.model.branches[i].experts()) own.weights.branches[i].out_bias = work[0].experts.no_bias;
     }
-    if (axes_plan.has_experts()) run.stream->zero(work[0]->experts.no_bias);
+    if (axes_plan.has_experts()) run.stream->zero(work[0].experts.no_bias);
   }
 
   /// The parameters that this rank updates and their moments, with the copy of the token embedding.
@@ -471,11 +471,12 @@ class FiveAxes {
       run.memory,       *run.stream, plan.table, mesh_plan.updated(), mesh_plan.updated_of(parameters.tensor()),
       run.options.adamw};  // moments of what this rank updates
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, mesh_plan.rows(),
-                    run.time};                // channels between stages
-  RunWorkspaces work = make_workspaces(run);  // scratch of each run of tokens
+                    run.time};  // channels between stages
+  RunWorkspaces work{Workspace(run.memory, run.config, run.shape),
+                     Workspace(run.memory, run.config, run.shape)};  // scratch of each run of tokens
   std::vector<LocalStage> stages =
-      make_local_stages(run, plan, pp.rank(), parameters.tensor(), *work[0]);  // of this rank
-  RunsInFlight in_flight{run, axes_plan, stages, work};                        // activations of both runs
+      make_local_stages(run, plan, pp.rank(), parameters.tensor(), work[0]);  // of this rank
+  RunsInFlight in_flight{run, axes_plan, stages, work};                       // activations of both runs
   std::vector<ContextGradients> of_runs;  // of each stage: gradients of both runs
   ExpertsOnMesh experts{run, axes_plan, stages, experts_of_all(), ep, cp, tp};  // of this rank's stages
   RingAttention attention{run, axes_plan.ring.runs, cp};  // queries here, keys of all ranks along cp

@@ -1,19 +1,9 @@
 #include "lessons/16_five_axes/runs_in_flight.hpp"
 
-#include <array>
-
 #include "common/messages/layers/link_options.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 
 namespace rankwise {
-
-RunWorkspaces make_workspaces(const Run& run)
-{
-  RunWorkspaces work;
-  for (std::size_t k = 0; k < TokenRuns::of_a_rank; ++k)
-    work.push_back(std::make_unique<Workspace>(run.memory, run.config, run.shape));
-  return work;
-}
 
 RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector<LocalStage>& stages,
                            const RunWorkspaces& work)
@@ -24,8 +14,7 @@ RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector
     tokens_.push_back(plan.ring.runs.tokens(number));
   // The later run of a micro-batch needs as many slots as the earlier one, which has those of lesson 10.
   for (const LocalStage& own : stages)
-    later_.emplace_back(run.memory, run.config, plan_.shape_of(own.stage), *work.back(),
-                        plan_.in_flight(own.stage));
+    later_.emplace_back(run.memory, run.config, plan_.shape_of(own.stage), work.back(), plan_.in_flight(own.stage));
 }
 
 std::int64_t RunsInFlight::now() const
@@ -41,7 +30,7 @@ std::vector<TokenRun> RunsInFlight::before(LocalStage& own, std::size_t place, c
   std::vector<TokenRun> both;
   const std::array<InFlight*, TokenRuns::of_a_rank> slots{&own.stash.before(action), &later_[place].before(action)};
   for (std::size_t k = 0; k < slots.size(); ++k) {
-    TokenRun& mine = both.emplace_back(TokenRun{tokens_[k], *work_[k], slots[k]->kept});
+    TokenRun& mine = both.emplace_back(TokenRun{tokens_[k], work_[k], slots[k]->kept});
     // The forward pass loads the run's tokens; the slot keeps them for the backward pass.
     if (action.kind == ActionKind::forward) slots[k]->batch = load(mine);
     mine.batch = slots[k]->batch;

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <array>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "common/program/report.hpp"
@@ -15,9 +15,7 @@
 namespace rankwise {
 
 /// Scratch of each run of tokens.
-using RunWorkspaces = std::vector<std::unique_ptr<Workspace>>;
-/// Allocates it.
-RunWorkspaces make_workspaces(const Run& run);
+using RunWorkspaces = std::array<Workspace, TokenRuns::of_a_rank>;
 
 /// The slots of all micro-batches in flight in a rank's stages, and the virtual times of their actions. A stage's own stash
 /// has the earlier run of tokens; a second one has the later run.
