@@ -23,7 +23,7 @@ from prebuilt import ARCHIVE, pack_objects
 # What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|(CONTRIBUTING|CHANGELOG|docs/museum)\.md$|docs/instructor/|lessons/[^/]+/exercises\.toml$"
                          r"|tests/(mutants|judge|hidden|museum|scripts/course|scripts/museum)/|scripts/(course|museum)/)")
-KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
+KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports\.py$|exports/github/)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")

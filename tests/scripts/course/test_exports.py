@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests scripts/course/exports: each format against what its documentation asks for."""
+"""Tests scripts/course/exports.py: each format against what its documentation asks for."""
 
 import base64
 import csv
@@ -52,7 +52,7 @@ class Csv(unittest.TestCase):
 
 
 class Junit(unittest.TestCase):
-    """Attributes that Jenkins's schema allows and requires, junit-10.xsd (the address is in junit_format.py)."""
+    """Attributes that Jenkins's schema allows and requires, junit-10.xsd (the address is in exports.py)."""
 
     required = {"testsuites": set(), "testsuite": {"name", "tests", "failures", "errors"}, "testcase": {"name"},
                 "failure": set(), "error": set(), "skipped": set()}
