@@ -34,6 +34,11 @@ TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clu
          ("docs/baselines.md", "The same run in PyTorch"), ("docs/conformance.md", "Conformance"),
          ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"), ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
+TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
+    (HERE / "page.html").read_text(encoding="utf-8"))
+FRAME = {"menu": None, "source": "", "previous": None, "next": None, "headings": [], "kind": "text", "math": False, "contents": [],
+         "changes": None}  # what a page has unless it says otherwise
+
 
 class Site:
     """The pages of one tree.
@@ -46,8 +51,6 @@ class Site:
         self.prose = Prose(self.tree, reference, Glossary(self.tree))
         self.annotated = Annotated(self.tree, reference, self.prose)
         self.index = Index()
-        self.templates = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True,
-                                            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
         self.texts = [(path, title) for path, title in TEXTS if path in self.tree.files]
 
     def make(self):
@@ -117,9 +120,8 @@ class Site:
 
     def frame(self, page, lesson=None, neighbours=False):
         """Values that the template of every page needs."""
-        values = {"root": "../" * page.count("/"), "menu": self.menu(page, lesson), "source": "",
-                  "previous": None, "next": None, "headings": [], "kind": "text", "math": False, "contents": [],
-                  "lesson": lesson, "changes": None, "reference": f"{FOLDER}/index.html" if self.reference.headers else ""}
+        values = FRAME | {"root": "../" * page.count("/"), "menu": self.menu(page, lesson), "lesson": lesson,
+                          "reference": f"{FOLDER}/index.html" if self.reference.headers else ""}
         if lesson and neighbours:
             at = self.lessons.index(lesson)
             for name, place in (("previous", at - 1), ("next", at + 1)):
@@ -129,10 +131,10 @@ class Site:
                     values[name] = {"url": url, "title": f"{other.number} {other.short_title}"}
         return values
 
-    def write(self, page, template, **values):
+    def write(self, page, **values):
         path = self.html / page
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.templates.get_template(template).render(**values), encoding="utf-8")
+        path.write_text(TEMPLATE.render(**values), encoding="utf-8")
 
     # ---- Kinds of pages ----
 
@@ -148,7 +150,7 @@ class Site:
             self.annotated_page(path, page)
         else:
             body = source_page(path, page, self.tree, self.reference)
-            self.write(page, "page.html", **self.frame(page, self.lesson_of(path)) | {
+            self.write(page, **self.frame(page, self.lesson_of(path)) | {
                 "title": path, "body": Markup(f"<h1>{path}</h1>" + body), "source": path, "kind": "wide"})
 
     def text_page(self, path, page):
@@ -163,7 +165,7 @@ class Site:
                  "headings": [h for h in headings if h.level in (2, 3)]}
         if lesson:
             extra["lesson_links"] = self.lesson_links(lesson, page)
-        self.write(page, "page.html", **self.frame(page, lesson, neighbours=True) | extra)
+        self.write(page, **self.frame(page, lesson, neighbours=True) | extra)
 
     def lesson_links(self, lesson, page):
         """From one page of a lesson to the others."""
@@ -196,7 +198,7 @@ class Site:
         if changed:
             gone = sum(len(lines) for lines in changed.gone.values())
             extra["changes"] = {"parent": changed.parent.number, "new": len(changed.new), "gone": gone}
-        self.write(page, "page.html", **self.frame(page, lesson, neighbours=True) | extra)
+        self.write(page, **self.frame(page, lesson, neighbours=True) | extra)
 
     def folder_page(self, path, page):
         folders, files = self.tree.names_in(path)
@@ -204,7 +206,7 @@ class Site:
         for name in [name + "/" for name in folders] + files:
             url = self.tree.url(f"{path}/{name}".strip("/"))
             items.append({"name": name, "url": relative(url, page)})
-        self.write(page, "folder.html", **self.frame(page, self.lesson_of(path + "/")) | {
+        self.write(page, **self.frame(page, self.lesson_of(path + "/")) | {
             "title": f"{path}/", "items": items, "source": path})
 
     def front_page(self):
@@ -216,16 +218,16 @@ class Site:
         lessons = [{"number": x.number, "title": x.title, "idea": x.idea, "builds_on": x.builds_on,
                     "text": self.tree.url(f"{x.folder}/README.md"), "program": self.tree.url(x.program)} for x in self.lessons]
         picture = ladder(self.lessons, lambda lesson: self.tree.url(f"{lesson.folder}/README.md"))
-        self.write(page, "front.html", **self.frame(page) | {
+        self.write(page, **self.frame(page) | {
             "title": headings[0].text if headings else "Documentation", "body": Markup(html), "ladder": Markup(picture),
             "lessons": lessons, "source": "README.md", "kind": "front"})
 
 
 def doxygen_frame():
     """Header and footer of Doxygen's pages, which look like the others."""
-    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True)
-    values = {"root": "$relpath^../", "reference": f"{FOLDER}/index.html"}
-    return [templates.get_template(f"doxygen_{part}.html").render(**values) for part in ("header", "footer")]
+    page = TEMPLATE.render(FRAME | {"root": "$relpath^../", "reference": f"{FOLDER}/index.html", "title": "$title", "kind": "reference",
+                                    "body": Markup('<div id="top">\n<!-- Doxygen -->\n')})
+    return page.split("<!-- Doxygen -->\n")
 
 
 def main():
