@@ -5,6 +5,7 @@ The texts, the programs of the lessons with their comments beside the code, and 
 headers. A link that leads nowhere is an error. scripts/docs.sh calls this."""
 
 import argparse
+import json
 import pathlib
 import re
 import shutil
@@ -13,13 +14,11 @@ import sys
 import jinja2
 from markupsafe import Markup
 
-import changes
 import check_links
-from annotate import Annotated
+from annotate import Annotated, changes_of
 from lessons import ladder, read_lessons, role
 from prose import GLOSSARY, Glossary, Prose
 from reference import FOLDER, Reference, run_doxygen
-from search import Index
 from sources import source_page
 from tree import Tree, relative
 
@@ -38,6 +37,36 @@ TEMPLATE = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=T
     (HERE / "page.html").read_text(encoding="utf-8"))
 FRAME = {"menu": None, "source": "", "previous": None, "next": None, "headings": [], "kind": "text", "math": False, "contents": [],
          "changes": None}  # what a page has unless it says otherwise
+
+
+def entry(url, title, heading, text, kind):
+    return [url, title, heading, re.sub(r"\s+", " ", text).strip(), kind]
+
+
+class Index:
+    """What the search of the site reads, a script, since a page from file:// may read nothing else: address, title of the page, heading,
+    text, and a letter for the kind.
+
+    g: a term of the glossary, d: a declaration, t: a section of a text, c: a comment of a source."""
+
+    def __init__(self):
+        self.entries = []
+
+    def add_text(self, url, title, sections, glossary_page):
+        for section in sections:
+            kind = "g" if glossary_page and section.anchor.startswith(Glossary.anchor("")) else "t"
+            anchor = f"#{section.anchor}" if section.anchor else ""
+            self.entries.append(entry(url + anchor, title, section.title, " ".join(section.text), kind))
+
+    def add_source(self, url, title, sections):
+        self.entries += [entry(f"{url}#{anchor}", title, heading, text, "c") for anchor, heading, text in sections if text]
+
+    def add_reference(self, reference):
+        self.entries += [entry(d.url, "Reference", d.name, d.declaration, "d") for d in reference.all]
+
+    def write(self, path):
+        rows = ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in self.entries)
+        path.write_text(f"window.rankwiseIndex = [\n{rows}\n];\n", encoding="utf-8")
 
 
 class Site:
@@ -184,7 +213,7 @@ class Site:
         before = parent.program if path == lesson.program else next(iter(same_role), None)
         if before is None:
             return None
-        return changes.changes(parent, self.tree.text(before), self.tree.text(path))
+        return changes_of(parent, self.tree.text(before), self.tree.text(path))
 
     def annotated_page(self, path, page):
         lesson = self.lesson_of(path)

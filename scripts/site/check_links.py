@@ -1,12 +1,10 @@
-#!/usr/bin/env python3
-"""Checks that every link of a site leads to a file of it and to an anchor that exists:  check_links.py FOLDER
+"""Checks that every link of a site leads to a file of it and to an anchor that exists.
 
 A finding names the page, the link, and where it is known the source and its line. Links to other sites are not followed."""
 
 import pathlib
 import posixpath
 import re
-import sys
 from html import unescape
 from urllib.parse import unquote
 
@@ -77,16 +75,3 @@ def findings(folder):
                 source = pages[name].source
                 where = f" (from {source}{f':{source_line}' if source_line else ''})" if source else ""
                 yield f"{name}:{line}: the link {link} {what}{where}"
-
-
-def main():
-    found = list(findings(sys.argv[1]))
-    for line in found:
-        print(line)
-    if found:
-        print(f"{len(found)} broken links.")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

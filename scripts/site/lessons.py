@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from html import escape
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
@@ -136,18 +137,9 @@ def drawing(lessons):
     return size, middles, curves
 
 
-def words_in_lines(words, width):
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
-
-
 def box(lesson, middle, url):
     x, y = round(middle[0] - BOX[0] / 2), round(middle[1] - BOX[1] / 2)
-    lines = words_in_lines(lesson.short_title, 20)
+    lines = textwrap.wrap(lesson.short_title, 20, break_long_words=False, break_on_hyphens=False)
     first = y + 35 + 7 * (3 - len(lines))
     parts = [f'<a href="{escape(url)}"><title>{escape(lesson.title)}</title>',
              f'<rect class="step" x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="6"/>',

@@ -14,7 +14,6 @@ from small_tree import FILES, REPOSITORY
 
 import annotate
 import build
-import changes
 import check_links
 import lessons
 import prose
@@ -235,7 +234,7 @@ class Programs(OfSmallTree):
 
     def test_places_of_lines_that_are_gone(self):
         def found(before, after):
-            result = changes.changes(None, before, after)
+            result = annotate.changes_of(None, before, after)
             return result.new, result.gone
         self.assertEqual(found("a\nb\nc\n", "a\nc\nd\n"), ({3}, {2: ["b"]}))
         self.assertEqual(found("a\nb\n", "a\n"), (set(), {2: ["b"]}))
@@ -254,7 +253,7 @@ class Programs(OfSmallTree):
             if not lesson.builds_on:
                 continue
             after = tree.text(lesson.program)
-            found = changes.changes("", tree.text(programs[lesson.builds_on[0]].program), after)
+            found = annotate.changes_of("", tree.text(programs[lesson.builds_on[0]].program), after)
             shown = subprocess.run([REPOSITORY / "scripts/course/diff.sh", lesson.number], capture_output=True, text=True,
                                    check=True, env=None).stdout.splitlines()
             for mark, lines in (("+", [after.splitlines()[n - 1] for n in found.new]), ("-", sum(found.gone.values(), []))):
