@@ -18,8 +18,7 @@ sys.path.insert(0, str(ROOT / "scripts/museum"))
 
 import locate_mutants  # noqa: E402
 from exercise_tree import all_regions, read_tree  # noqa: E402
-from located import all_mutants, changed_sources, made_by  # noqa: E402
-from made_by import MADE_BY  # noqa: E402
+from locate_mutants import MADE_BY, all_mutants, changed_sources, made_by  # noqa: E402
 from mutants import Tally, read_mutants  # noqa: E402
 
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts/museum"))
 
 import museum  # noqa: E402
 from exercise_tree import apply_patch, read_tree  # noqa: E402
-from planted import INSTRUMENTS  # noqa: E402
+from museum import INSTRUMENTS  # noqa: E402
 
 
 class Museum(unittest.TestCase):
