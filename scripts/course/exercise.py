@@ -89,7 +89,7 @@ def student_files(regions, folder):
 
 def grade(root, name, folder, json_file, work, protected):
     """Grades what was written in a folder: a lesson, as 06, or one exercise, as 06.3."""
-    from grader import Grader
+    from judge import Judge
     if (root / "EXERCISES.md").exists():
         raise Refused("this is a student's copy; grade it from the repository that it was made from, with --from")
     tree, lesson = read_tree(root), name[:2]
@@ -98,11 +98,11 @@ def grade(root, name, folder, json_file, work, protected):
         raise Refused(f"there is no exercise {name}; lesson {lesson} has "
                       + ", ".join(region.exercise for region in lesson_regions(tree, lesson)))
     files, sheet = student_files(regions, folder), folder / catalogue.sheet_of(lesson)
-    grader, rows = Grader(root, tree, work, protected), []
+    judge, rows = Judge(root, tree, work / "judge", protected), []
     print(f"Building the course's part of {name} in {work}: some minutes the first time, later only what has changed.", flush=True)
-    grader.prepare(regions)
+    judge.build([region.exercise for region in regions])
     for region in regions:
-        rows += grader.rows([region], files, "", "")
+        rows += judge.rows([region], files, "", "")
         print(f"{region.exercise}: {rows[-1]['verdict']}", flush=True)
     if name == lesson and sheet.is_file() and catalogue.is_answered(tree, lesson):
         rows += catalogue.answers_module().grade_answers(root, root / "build", lesson, "", sheet.read_bytes(), "")

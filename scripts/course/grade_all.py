@@ -1,4 +1,4 @@
-"""Grades many submissions: each once, each apart from the others, in build folders that are kept.
+"""Grades submissions, one or many: each once, each apart from the others, in build folders that are kept.
 
 Beside the folder of submissions, FOLDER.grades has a folder for each student, with grade.json and report.md, and a table of all,
 grades.md. What is there already and was graded from the same submission by the same course, with the same secret, is not graded
@@ -15,9 +15,8 @@ import traceback
 
 import catalogue
 from exercise_tree import Refused, all_regions, read_tree, without_links, write_whole
-from grade_one import grade_one, unread_document, wanted_files
-from grader import Grader
-from grade_table import markdown_report, markdown_table, table_of
+from grade_table import document_of, markdown_report, markdown_table, table_of
+from judge import Judge
 from pack import check_lessons, revision_of
 from sandbox import require_sandbox
 from submissions import digest_of, find_submissions, hand_in, submission_of
@@ -35,6 +34,40 @@ def locked(folder):
         yield
 
 
+def wanted_files(tree, lessons):
+    """Names of the files that are read of a submission: those with regions, and the answers."""
+    regions = [region for lesson in lessons for region in all_regions(tree, lesson)]
+    return sorted({region.path for region in regions} | {catalogue.sheet_of(lesson) for lesson in lessons})
+
+
+def lesson_rows(root, tree, lesson, handed_in, secret, judge, seed):
+    """The rows of one lesson. Each exercise is judged with the course's other ones, so that no mistake counts twice."""
+    student, files = handed_in.student, handed_in.files
+    rows = judge.rows(all_regions(tree, lesson), files, secret, student, seed, handed_in.digest)
+    answers = catalogue.answers_module()
+    if answers and catalogue.is_answered(tree, lesson):
+        # The figures come from the programs of the course, never from those that hold a student's code.
+        rows += answers.grade_answers(root, root / "build", lesson, catalogue.figures_of(student, secret),
+                                      files.get(catalogue.sheet_of(lesson), "there is no file of answers"), secret)
+    return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
+
+
+def unread_document(tree, lessons, student, revision, why):
+    """The grade of a submission of which nothing can be graded: each of its exercises is refused, with the reason."""
+    rows = [dict(exercise=entry["number"], kind=entry["kind"], title=entry["title"], points=0, of=entry["points"],
+                 verdict="refused", detail=why) for entry in catalogue.entries_of(tree, lessons)]
+    return document_of(lessons, student, revision, rows, why)
+
+
+def grade_one(root, lessons, handed_in, secret, judge, tree, revision, seed):
+    """Grades what was read of a submission on some lessons of the course, `tree`, of a revision.
+    @param seed  decides, with the secret, the student and what was handed in, the inputs of programs."""
+    if handed_in.unread:
+        return unread_document(tree, lessons, handed_in.student, revision, handed_in.unread)
+    rows = [row for lesson in lessons for row in lesson_rows(root, tree, lesson, handed_in, secret, judge, seed)]
+    return document_of(lessons, handed_in.student, revision, rows)
+
+
 class Course:
     """The course that grades: one build, which all submissions share."""
 
@@ -46,7 +79,7 @@ class Course:
             raise Refused(f"--jobs={jobs}: name at least one")
         self.digest, self.revision = digest_of(self.tree), revision_of(root)
         self.work, self.jobs, self.protected = root / "build/grade-all", jobs, protected
-        self.grader = Grader(root, self.tree, self.work, protected)
+        self.judge = Judge(root, self.tree, self.work / "judge", protected)
 
     def prepare(self):
         """Builds what is not the student's; Refused if the course itself does not compile, if programs are missing that
@@ -54,7 +87,7 @@ class Course:
         if self.protected:
             require_sandbox()
         check_programs(self.root, self.tree, self.lessons, self.revision)
-        self.grader.prepare([region for lesson in self.lessons for region in all_regions(self.tree, lesson)])
+        self.judge.build([region.exercise for lesson in self.lessons for region in all_regions(self.tree, lesson)])
 
     def read(self, submission):
         """Reads the files that were handed in."""
@@ -66,7 +99,7 @@ class Course:
 
     def grade(self, handed_in):
         """The grade of what was handed in."""
-        return grade_one(self.root, self.lessons, handed_in, self.secret, self.grader, self.tree, self.revision, self.seed)
+        return grade_one(self.root, self.lessons, handed_in, self.secret, self.judge, self.tree, self.revision, self.seed)
 
     def unread(self, student, why):
         """The grade where there is none."""

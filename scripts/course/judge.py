@@ -28,6 +28,7 @@ from workshop import Workshop
 
 LIMIT_S = 40  # for compiling and running one exercise, on an idle machine
 LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=20, file_bytes=256 << 20, writable_bytes=512 << 20)
+MOST_DETAIL = 4000  # characters of what a program or a compiler said
 EXERCISES = {}  # number -> Judged, of all lessons that are loaded
 
 
@@ -197,11 +198,30 @@ class Judge:
             self.judged |= load(root, lesson)
 
     def build(self, exercises):
-        """Builds what these exercises need of the reference."""
-        wanted = [self.judged[number] for number in exercises if number in self.judged]
+        """Builds what these exercises need of the reference; Refused if one has no cases, or the course itself does not compile."""
+        if without := [number for number in exercises if number not in self.judged]:
+            raise Refused(f"these exercises have no cases in tests/judge/: {', '.join(without)}")
+        wanted = [self.judged[number] for number in exercises]
         targets = {judged.target for judged in wanted} | {target for judged in wanted for target in judged.needs}
         if targets:
             self.workshop.build(self.tree, targets | {"hub_mpi"})
+
+    def rows(self, regions, submitted, *names):
+        """The rows of these exercises: exercise, points, verdict and feedback.
+
+        @param submitted  path -> bytes of the student's files, or why there are none.
+        @param names      decide the inputs.
+        """
+        return [self._row(region, submitted.get(region.path, f"{region.path} is missing"), names) for region in regions]
+
+    def _row(self, region, content, names):
+        verdict, detail = "refused", content
+        if isinstance(content, bytes):
+            verdict, detail = self.grade(region.exercise, content, *names)
+        if len(detail) > MOST_DETAIL:
+            detail = detail[:MOST_DETAIL] + " ..."
+        return dict(exercise=region.exercise, kind="implement", title=region.title,
+                    points=region.points if verdict == "passed" else 0, of=region.points, verdict=verdict, detail=detail)
 
     def grade(self, number, submitted, *names):
         """(verdict, detail) of one exercise, from the student's file. Other exercises of that file are the reference's.

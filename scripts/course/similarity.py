@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 from exercise_tree import Refused, all_regions, find_regions, read_tree
-from grade_one import wanted_files
+from grade_all import wanted_files
 from grade_table import cell
 from leaks import normalised, shape_of, tokens_of, without_comments
 from pack import check_lessons

@@ -15,12 +15,10 @@ from fake_course import RIGHT, TREE, encoded, files_of, hand_in, run_course, wri
 from test_exercise import UNPROTECTED
 from test_submissions import Folder
 from exercise_tree import all_regions
-from grade_all import changes_between, check_programs, remember
-from grade_one import grade_one
+from grade_all import changes_between, check_programs, grade_one, remember
 from grade_table import cell, markdown_report
 import judge
 import similarity
-from grader import Grader
 from submissions import HandedIn
 
 SOLUTION = {"twice": "  const int two = 2;\n  return two * x;", "half": RIGHT["half"]}  # the course's own, which is not compiled again
@@ -215,13 +213,13 @@ class Texts(unittest.TestCase):
             self.assertLess(time.process_time() - begin, 5, text)
 
     def test_inputs_are_drawn_anew_with_each_hand_in(self):
-        grader, drawn = object.__new__(Grader), []
-        grader.judge = types.SimpleNamespace(grade=lambda number, content, *names: drawn.append(judge.Draw(number, *names).seed()) or ("passed", ""))
+        one, drawn = object.__new__(judge.Judge), []
+        one.grade = lambda number, content, *names: drawn.append(judge.Draw(number, *names).seed()) or ("passed", "")
         tree = encoded(TREE)
 
         def draw(student="a", content=b"1", secret="s", seed="x"):
             drawn.clear()
-            grade_one("", ["01"], HandedIn(student, {"gpt2/twice.cpp": content}), secret, grader, tree, "", seed)
+            grade_one("", ["01"], HandedIn(student, {"gpt2/twice.cpp": content}), secret, one, tree, "", seed)
             return tuple(drawn)
         each = [draw(), draw("b"), draw(content=b"2"), draw(secret=""), draw(seed="y")]
         self.assertEqual((len(set(each)), draw()), (5, each[0]))

@@ -25,7 +25,7 @@ import archives
 import grade_all
 import submissions
 from exercise_tree import Refused
-from grade_one import unread_document
+from grade_all import unread_document
 from grade_table import document_of
 from submissions import Submission, find_submissions, read_submission
 

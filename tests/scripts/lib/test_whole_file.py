@@ -16,7 +16,7 @@ from whole_file import write_whole  # noqa: E402
 WRITES = re.compile(r"\.write_text\(|\.write_bytes\(|open\(.*[\"'][wxa]\+?b?\+?[\"']")
 # They write files in a folder that is the run's own, which nobody keeps; bench_tables adds lines to a file.
 IN_OWN_FOLDER = ("scripts/site/", *(f"scripts/course/{name}.py" for name in (
-    "workshop", "exercise_tree", "runner", "sandbox_walls", "judge", "similarity", "grade_one", "grade_all",
+    "workshop", "exercise_tree", "runner", "sandbox_walls", "judge", "similarity", "grade_all",
     "questions", "prebuilt")),
     *(f"scripts/bench/{name}.py" for name in ("bench", "bench_tables", "llmc_speed")),
     *(f"scripts/pytorch/{name}.py" for name in ("compare_with_pytorch", "golden_states", "torch_ranks", "torch_training")),
