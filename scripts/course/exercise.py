@@ -32,8 +32,7 @@ import re
 import catalogue
 from exercise_tree import Refused, all_regions, read_tree, write_tree, write_whole
 from grade_table import table_of
-from pack import without_solutions
-from pages import places
+from pack import places, without_solutions
 from documents import run_script
 
 
