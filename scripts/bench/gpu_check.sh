@@ -59,7 +59,7 @@ find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/test
 cp "$build/gpu_tests.txt" "$pack/build/"
 cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,llmc_speed}.py "$pack/scripts/bench/"
 cp scripts/pytorch/torch_{speed,gpt2}.py "$pack/scripts/pytorch/"
-cp scripts/lib/{documents,tables,whole_file}.py "$pack/scripts/lib/"
+cp scripts/lib/{documents,whole_file}.py "$pack/scripts/lib/"
 cp scripts/mpi_environment.sh "$pack/scripts/"
 cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/lessons/"
 

@@ -1,4 +1,5 @@
-"""Documents that others have written: read from the bytes of any editor, and shown so that nothing in them is obeyed."""
+"""What all scripts begin with. Documents that others have written are read from the bytes of any editor, and shown so that nothing in them
+is obeyed; words are answered or refused, and tables are aligned text."""
 
 import argparse
 import codecs
@@ -47,6 +48,14 @@ def parse_json(text):
 def shown(text):
     """The text with ESC as \\x1b and a carriage return as \\r."""
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def text_table(rows, left=1):
+    """Rows of cells as lines; the first `left` columns, or those with these numbers, to the left, the others to the right."""
+    to_the_left = range(left) if isinstance(left, int) else left
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "".join("  ".join(cell.ljust(width) if i in to_the_left else cell.rjust(width)
+                             for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in rows)
 
 
 class Shown(io.TextIOWrapper):

@@ -17,8 +17,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from documents import option_parser, read_json, run_script, shown  # noqa: E402
-from tables import text_table  # noqa: E402
+from documents import option_parser, read_json, run_script, shown, text_table  # noqa: E402
 
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",

@@ -14,7 +14,7 @@ import pathlib
 
 import svg
 from svg import NotThere
-from tables import text_table
+from documents import text_table
 
 TIMELINES = {"planned": "planned, s", "virtual": "virtual clock, s", "wall": "wall clock, s"}
 COLOURS = {"forward": svg.SKY, "backward": svg.ORANGE, "backward-input": "#f0c040", "backward-weights": "#66c2a5"}

@@ -11,7 +11,7 @@ import re
 
 import picture
 import svg
-from tables import text_table
+from documents import text_table
 
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
 SIGN = 26                           # space for what stands between two matrices

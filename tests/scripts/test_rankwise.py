@@ -132,7 +132,7 @@ class Ladder(Case):
 
     def setUp(self):
         super().setUp()
-        self.copy("ladder.sh", "lib/words.sh", "lib/lock.py", "lib/documents.py", "lib/tables.py", "plot/ladder_table.py")
+        self.copy("ladder.sh", "lib/words.sh", "lib/lock.py", "lib/documents.py", "plot/ladder_table.py")
         for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "page/compare_runs.py"):
             script(self.folder / "scripts" / name, "")
         (self.folder / "lessons/01_one").mkdir(parents=True)
