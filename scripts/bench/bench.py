@@ -31,20 +31,14 @@ import sys
 import tempfile
 import time
 
-import bench_busy
 import bench_collectives
-import bench_offload
-import bench_peer_ranks
+import bench_lessons
 import bench_peers
-import bench_pipeline
-import bench_sharding
-import bench_startup
-import bench_tensor
 import llmc_speed
 import plot_bandwidth
 from svg import Refused, option_parser, run_script, write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
-                          replace_block, training_steps_table, ways_table, where_table, write_page)
+                          replace_block, torch_config, training_steps_table, ways_table, where_table, write_page)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
@@ -143,12 +137,12 @@ def run_program(command, environment=None):
     return done.stdout
 
 
-def watched(name, measure):
+def watched(name, measure, *arguments):
     """Returns the result of `measure`, on a machine that was idle before and left alone meanwhile."""
     wait_for_idle_machine(name)
     print(f"# measuring {name}", file=sys.stderr, flush=True)
     watch = Watch()
-    result = measure()
+    result = measure(*arguments)
     refuse_if_busy(watch.others(), f"while {name} was measured")
     return result
 
@@ -197,7 +191,7 @@ def folder_with_tokens():
     """A folder, and in it few tokens, so that validation takes no time."""
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         text, tokens = (pathlib.Path(folder) / name for name in ("text.txt", "text.h5"))
-        text.write_text(bench_sharding.TEXT, encoding="utf-8")
+        text.write_text(bench_lessons.TEXT, encoding="utf-8")
         run_program([BUILD / "data/prepare", "--tokenizer=byte", text, tokens])
         yield folder, tokens
 
@@ -209,15 +203,15 @@ def turns_of(commands, rounds):
                 for _ in range(rounds)]
 
 
-def measure_turns(name, module, rounds):
-    """The reports of all ways of a module, once a round."""
-    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in module.WAYS}, rounds or module.ROUNDS)
+def measure_turns(name, comparison, rounds):
+    """The reports of all ways of a comparison, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in comparison.ways}, rounds or comparison.rounds)
     return kept(name, json.dumps(turns))
 
 
 def measure_offload(rounds):
     """The reports of lessons 06 and 07, once a round."""
-    turns = turns_of(lambda tokens, folder: bench_offload.commands(BUILD, tokens, folder), rounds or bench_offload.ROUNDS)
+    turns = turns_of(lambda tokens, folder: bench_lessons.offload_commands(BUILD, tokens, folder), rounds or bench_lessons.OFFLOAD_ROUNDS)
     kept("offload", json.dumps([[[*name, report] for name, report in turn.items()] for turn in turns]))
     return turns
 
@@ -236,16 +230,16 @@ def seconds_to(line, command):
 
 def seconds_to_first_step(command):
     """Seconds from the launch of lesson 01 until its first step begins."""
-    seconds, found = seconds_to(bench_startup.FIRST_STEP, command)
+    seconds, found = seconds_to(bench_lessons.FIRST_STEP, command)
     return seconds - float(found[1]) / 1000
 
 
 def measure_startup(rounds):
     """Seconds of the start of an empty program and of lesson 01, by launch, once a round."""
     with folder_with_tokens() as (_, tokens):
-        turns = [{launch: (seconds_to(bench_startup.FIRST_LINE, empty)[0], seconds_to_first_step(lesson))
-                  for launch, (empty, lesson) in bench_startup.commands(BUILD, tokens).items()}
-                 for _ in range(rounds or bench_startup.ROUNDS)]
+        turns = [{launch: (seconds_to(bench_lessons.FIRST_LINE, empty)[0], seconds_to_first_step(lesson))
+                  for launch, (empty, lesson) in bench_lessons.startup_commands(BUILD, tokens).items()}
+                 for _ in range(rounds or bench_lessons.STARTUP_ROUNDS)]
     return kept("start-up", json.dumps(turns))
 
 
@@ -310,11 +304,11 @@ def measure_peer_ranks(python, rounds):
     measured = {}
     with folder_with_tokens() as (folder, tokens):
         config = pathlib.Path(folder) / "config.json"
-        for model in bench_peer_ranks.MODELS:
-            config.write_text(json.dumps(bench_peer_ranks.config_of(model)), encoding="utf-8")
-            started = bench_peer_ranks.commands(BUILD, python, model, tokens, config)
-            measured[model.name] = [{way: report_of(command, folder, bench_peer_ranks.environment())
-                                     for way, command in started.items()} for _ in range(rounds or bench_peer_ranks.ROUNDS)]
+        for model in bench_peers.MODELS:
+            config.write_text(json.dumps(torch_config(model.sizes)), encoding="utf-8")
+            started = bench_peers.rank_commands(BUILD, python, model, tokens, config)
+            measured[model.name] = [{way: report_of(command, folder, bench_peers.environment(1))
+                                     for way, command in started.items()} for _ in range(rounds or bench_peers.ROUNDS)]
     kept("peer-ranks", json.dumps({name: [{" ".join(way): report for way, report in turn.items()} for turn in turns]
                                    for name, turns in measured.items()}))
     return measured
@@ -335,17 +329,17 @@ def busy_processes(count):
 def measure_situation(situation, tokens, folder):
     """Seconds of a step by way and policy, in one situation."""
     with busy_processes(situation.processes):
-        return {way.title: {policy: report_of(way.command(BUILD, tokens, situation), folder,
-                                              bench_busy.environment(policy))["time"]["step_s"]
-                            for policy in [*bench_busy.OTHERS, bench_busy.POLICY]}
-                for way in bench_busy.WAYS}
+        return {way: {policy: report_of(bench_lessons.busy_command(way, BUILD, tokens, situation), folder,
+                                        bench_lessons.waits(policy))["time"]["step_s"]
+                      for policy in [*bench_lessons.OTHER_POLICIES, bench_lessons.POLICY]}
+                for way in bench_lessons.BUSY_WAYS}
 
 
 def measure_busy(rounds):
     """Seconds of a step by situation, way and policy, once a round."""
     with folder_with_tokens() as (folder, tokens):
-        turns = [{situation.title: measure_situation(situation, tokens, folder) for situation in bench_busy.SITUATIONS}
-                 for _ in range(rounds or bench_busy.ROUNDS)]
+        turns = [{situation.title: measure_situation(situation, tokens, folder) for situation in bench_lessons.SITUATIONS}
+                 for _ in range(rounds or bench_lessons.BUSY_ROUNDS)]
     return kept("busy", json.dumps(turns))
 
 
@@ -389,18 +383,22 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-# The blocks of the page that have a table alone and the machine of its day: the case, the block, and what makes the table.
-TABLES = [("sharding", "sharding", bench_sharding.sharding_table), ("offload", "offload", bench_offload.offload_table),
-          ("tensor", "tensor parallelism", bench_tensor.tensor_table),
-          ("pipeline", "pipeline parallelism", bench_pipeline.pipeline_table),
-          ("start-up", "start-up", bench_startup.startup_table), ("busy", "busy machines", bench_busy.busy_table),
-          ("peers", "peers", bench_peers.peers_table), ("peer-ranks", "peers on ranks", bench_peer_ranks.peer_ranks_table),
-          ("llm.c", "llm.c", llmc_speed.cpu_table)]
+# The blocks of the page that have a table alone and the machine of its day: the case, the block, what makes the table, and what measures.
+TABLES = [("sharding", "sharding", bench_lessons.SHARDING.table, lambda o: measure_turns("sharding", bench_lessons.SHARDING, o.rounds)),
+          ("offload", "offload", bench_lessons.offload_table, lambda o: measure_offload(o.rounds)),
+          ("tensor", "tensor parallelism", bench_lessons.TENSOR.table, lambda o: measure_turns("tensor", bench_lessons.TENSOR, o.rounds)),
+          ("pipeline", "pipeline parallelism", bench_lessons.PIPELINE.table,
+           lambda o: measure_turns("pipeline", bench_lessons.PIPELINE, o.rounds)),
+          ("start-up", "start-up", bench_lessons.startup_table, lambda o: measure_startup(o.rounds)),
+          ("busy", "busy machines", bench_lessons.busy_table, lambda o: measure_busy(o.rounds)),
+          ("peers", "peers", bench_peers.peers_table, lambda o: measure_peers(o.python, o.rounds)),
+          ("peer-ranks", "peers on ranks", bench_peers.peer_ranks_table, lambda o: measure_peer_ranks(o.python, o.rounds)),
+          ("llm.c", "llm.c", llmc_speed.cpu_table, lambda o: measure_llmc(o.llmc, o.rounds))]
 PEERS = ["peers", "peer-ranks", "llm.c"]  # measured only when they are asked for
 # Cases that have a table for themselves.
-ALONE = [[name] for name in [*(case.name for case in BF16_CASES), *(case for case, _, _ in TABLES), "collectives"]]
+ALONE = [[name] for name in [*(case.name for case in BF16_CASES), *(case for case, *_ in TABLES), "collectives"]]
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
-          *(name for _, block, _ in TABLES for name in (f"machine of {block}", block)),
+          *(name for _, block, *_ in TABLES for name in (f"machine of {block}", block)),
           "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
@@ -424,7 +422,7 @@ def blocks_of(measured, in_bf16, collectives, others, date):
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
-    for case, block, table in TABLES:
+    for case, block, table, _ in TABLES:
         if case in others:
             blocks[f"machine of {block}"], blocks[block] = machine_text(date), table(others[case])
     return blocks
@@ -457,7 +455,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", *(case for case, _, _ in TABLES if case not in PEERS), "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", *(case for case, *_ in TABLES if case not in PEERS), "collectives"]
     parser = option_parser(__file__, "Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=[*names, *PEERS], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
@@ -486,23 +484,12 @@ def main(arguments):
     if options.write:
         check_page(PAGE)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    measured, in_bf16 = ([(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
+    measured, in_bf16 = ([(case, watched(case.name, measure_case, case, options.rounds))
                           for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
-
-    def those_asked_for(measures):
-        return {case: watched(case, measure) for case, measure in measures.items() if case in options.case}
-
-    others = those_asked_for({"ways": lambda: measure_ways(options.rounds, for_lesson),
-                              "sharding": lambda: measure_turns("sharding", bench_sharding, options.rounds),
-                              "offload": lambda: measure_offload(options.rounds),
-                              "tensor": lambda: measure_turns("tensor", bench_tensor, options.rounds),
-                              "pipeline": lambda: measure_turns("pipeline", bench_pipeline, options.rounds),
-                              "start-up": lambda: measure_startup(options.rounds), "busy": lambda: measure_busy(options.rounds)})
-    collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
+    others = {"ways": watched("ways", measure_ways, options.rounds, for_lesson)} if "ways" in options.case else {}
+    others |= {case: watched(case, measure, options) for case, _, _, measure in TABLES if case in options.case}
+    collectives = [(run, watched(run.name, measure_run, run, options.rounds))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
-    others |= those_asked_for({"peers": lambda: measure_peers(options.python, options.rounds),
-                               "peer-ranks": lambda: measure_peer_ranks(options.python, options.rounds),
-                               "llm.c": lambda: measure_llmc(options.llmc, options.rounds)})
 
     blocks = blocks_of(measured, in_bf16, collectives, others, date)
     print("\n".join(blocks.values()), end="")

@@ -8,7 +8,7 @@ import statistics
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from tables import text_table  # noqa: E402  for all of the bench
+from documents import text_table  # noqa: E402  for all of the bench
 from whole_file import write_whole  # noqa: E402
 
 CSV_COLUMNS = ["date", "commit", "case", "round", "gemm_gflops_per_s", "read_GBps", "triad_GBps", "update_GBps",
@@ -106,6 +106,11 @@ def speed_cells(reports):
 def against(floor, value):
     """A floor and whether the value reaches it."""
     return f"{floor:.2f} {'met' if value >= floor else 'below'}" if floor else "-"
+
+
+def below(ceiling, value):
+    """A ceiling and whether the value stays under it."""
+    return f"{ceiling:.2f} {'met' if value <= ceiling else 'above'}"
 
 
 def known(value):

@@ -19,7 +19,7 @@ def compare(recorded):
     for case in bench.CASES + bench.BF16_CASES:
         if case.name not in recorded:
             continue
-        document = bench.watched(case.name, lambda case=case: bench.measure_case(case, ROUNDS))
+        document = bench.watched(case.name, bench.measure_case, case, ROUNDS)
         now = ratios_of(document)
         for name, before in recorded[case.name].items():
             kept &= now[name] >= LEAST * before

@@ -2,7 +2,7 @@
 
 import statistics
 
-from bench_tables import against, by_time, roofline_table, text_table
+from bench_tables import against, below, by_time, roofline_table, text_table
 
 FLOPS_FLOOR, FLOPS_GOAL = 0.40, 0.55          # model FLOP/s of a step, over the matrix product's
 LLMC_GOAL = 1.1                               # tokens a second here, over llm.c's
@@ -15,11 +15,6 @@ NO_TORCH = "PyTorch is not here"
 def median(rounds, figure):
     """The median of a figure over the rounds; `figure` is a function of one of them."""
     return statistics.median(figure(turn) for turn in rounds)
-
-
-def below(ceiling, value):
-    """A ceiling and whether the value stays under it."""
-    return f"{ceiling:.2f} {'met' if value <= ceiling else 'above'}"
 
 
 def product_name(document):

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <mpi.h>
 
-/// Starts MPI, says so and ends: what every program of MPI takes before its own work begins (scripts/bench/bench_startup.py).
+/// Starts MPI, says so and ends: what every program of MPI takes before its own work begins (scripts/bench/bench_lessons.py).
 int main(int argc, char** argv)
 {
   MPI_Init(&argc, &argv);

@@ -20,15 +20,9 @@ sys.path[:0] = [str(ROOT / "scripts/check"), str(ROOT / "scripts/bench"), str(RO
 sys.dont_write_bytecode = True
 
 import bench  # noqa: E402
-import bench_busy  # noqa: E402
 import bench_collectives  # noqa: E402
-import bench_offload  # noqa: E402
-import bench_peer_ranks  # noqa: E402
+import bench_lessons  # noqa: E402
 import bench_peers  # noqa: E402
-import bench_pipeline  # noqa: E402
-import bench_sharding  # noqa: E402
-import bench_startup  # noqa: E402
-import bench_tensor  # noqa: E402
 import check_ratios  # noqa: E402
 import llmc_speed  # noqa: E402
 import update_output  # noqa: E402
@@ -225,15 +219,15 @@ class Peers(unittest.TestCase):
 def peer_ranks(here, there):
     """Two rounds of tokens/s; the second of PyTorch is half as fast."""
     def turn(there):
-        return {(sharding, where): {"time": {"tokens_per_s": 100 * speed}} for sharding in bench_peer_ranks.LESSONS
+        return {(sharding, where): {"time": {"tokens_per_s": 100 * speed}} for sharding in bench_peers.LESSONS
                 for where, speed in (("here", here), ("PyTorch", there))}
 
-    return {model.name: [turn(there), turn(there), turn(there / 2)] for model in bench_peer_ranks.MODELS}
+    return {model.name: [turn(there), turn(there), turn(there / 2)] for model in bench_peers.MODELS}
 
 
 class PeerRanks(unittest.TestCase):
     def test_the_table_has_the_median_of_the_rounds_ratios(self):
-        table = bench_peer_ranks.peer_ranks_table(peer_ranks(2, 1))
+        table = bench_peers.peer_ranks_table(peer_ranks(2, 1))
         self.assertEqual(table.count(" 2.00 "), 4)
         self.assertEqual(table.count("met"), 3)
         self.assertIn("2.50 below", table)
@@ -266,12 +260,12 @@ def sharding_turn(*step_s):
     return {stage.title: {"time": {"step_s": seconds, "tokens_per_s": 512 / seconds},
                           "memory": {name: {"current": 1000 * (i + 1), "peak": 9000, "formula": 0} for name in
                                      ("parameters", "gradients", "optimizer", "activations")}}
-            for i, (stage, seconds) in enumerate(zip(bench_sharding.WAYS, step_s))}
+            for i, (stage, seconds) in enumerate(zip(bench_lessons.SHARDING.ways, step_s))}
 
 
 class Sharding(unittest.TestCase):
     def test_the_ratio_is_taken_within_each_round(self):
-        table = bench_sharding.sharding_table([sharding_turn(1, 1, 1.25, 1), sharding_turn(2, 1.6, 2.2, 2.5),
+        table = bench_lessons.SHARDING.table([sharding_turn(1, 1, 1.25, 1), sharding_turn(2, 1.6, 2.2, 2.5),
                                                sharding_turn(4, 4, 4, 6)])
         self.assertEqual(row_of(table, "DDP"), ["2000.0", "256", "1.000", "-", "3,000"])
         self.assertEqual(row_of(table, "ZeRO-1"), ["1600.0", "320", "1.000", "1.00", "met", "6,000"])
@@ -282,12 +276,12 @@ class Sharding(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(bench, "BUILD", pathlib.Path(folder)), \
                 mock.patch.object(bench, "run_program", self.run_program):
             self.commands = []
-            turns = bench.measure_turns("sharding", bench_sharding, 2)
+            turns = bench.measure_turns("sharding", bench_lessons.SHARDING, 2)
             self.assertEqual(json.loads((pathlib.Path(folder) / "bench/sharding.json").read_text()), turns)
-        self.assertEqual(turns, [{stage.title: {"of": stage.lesson} for stage in bench_sharding.WAYS}] * 2)
+        self.assertEqual(turns, [{stage.title: {"of": stage.lesson} for stage in bench_lessons.SHARDING.ways}] * 2)
         prepare, *runs = self.commands
         self.assertEqual(prepare[0].name, "prepare")
-        self.assertEqual([command[3].name for command in runs], [stage.lesson for stage in bench_sharding.WAYS] * 2)
+        self.assertEqual([command[3].name for command in runs], [stage.lesson for stage in bench_lessons.SHARDING.ways] * 2)
         for command in runs:
             self.assertEqual(command[:3], ["mpirun", "-np", 2])
             self.assertIn(f"--data={prepare[-1]}", command)
@@ -300,7 +294,7 @@ class Sharding(unittest.TestCase):
             pathlib.Path(report).write_text(json.dumps({"of": command[3].name}), encoding="utf-8")
 
     def test_every_lesson_takes_the_options(self):
-        for stage in bench_sharding.WAYS:
+        for stage in bench_lessons.SHARDING.ways:
             _, _, _, program, *options = stage.command(bench.BUILD, "x.h5")
             options = [option for option in options if not option.startswith("--data=")]
             done = subprocess.run([program, *options, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -312,22 +306,22 @@ def offload_turn(zero3_s, host_s, disk_s, bytes_of_a_step=1e9, clipping_s=4.0):
     """One round in which steps took this long for any batch, and the disk reaches 1 GB/s by itself."""
     links = {"disk to host": {"bytes": bytes_of_a_step / 2}, "host to disk": {"bytes": bytes_of_a_step / 2},
              "disk": {"GBps": 1.0}}
-    return {(n, place): {"time": {"step_s": seconds}, "links": links} for n in bench_offload.SEQUENCES
-            for place, seconds in zip(bench_offload.PLACES, (zero3_s, host_s, disk_s, clipping_s))}
+    return {(n, place): {"time": {"step_s": seconds}, "links": links} for n in bench_lessons.SEQUENCES
+            for place, seconds in zip(bench_lessons.PLACES, (zero3_s, host_s, disk_s, clipping_s))}
 
 
 class Offload(unittest.TestCase):
     def test_the_disk_is_held_to_the_longer_of_arithmetic_and_transfers(self):
-        table = bench_offload.offload_table([offload_turn(1, 1, 2.5, 2e9), offload_turn(1, 1.25, 2.2, 2e9),
+        table = bench_lessons.offload_table([offload_turn(1, 1, 2.5, 2e9), offload_turn(1, 1.25, 2.2, 2e9),
                                              offload_turn(1, 1.25, 2.8, 2e9)])
         self.assertEqual(row_of(table, "4"), ["1000", "1250", "0.800", "0.90", "below", "2500", "2000", "1.25", "1.25", "met",
                                               "4000", "2000", "2.00"])
-        table = bench_offload.offload_table([offload_turn(2, 2, 2.6, 1e9)])
+        table = bench_lessons.offload_table([offload_turn(2, 2, 2.6, 1e9)])
         self.assertEqual(row_of(table, "1"), ["2000", "2000", "1.000", "0.90", "met", "2600", "1000", "1.30", "1.25", "above",
                                               "4000", "1000", "2.00"])
 
     def test_every_lesson_takes_the_options(self):
-        for command in bench_offload.commands(bench.BUILD, "x.h5", "/tmp").values():
+        for command in bench_lessons.offload_commands(bench.BUILD, "x.h5", "/tmp").values():
             _, _, _, program, *options = command
             options = [option for option in options if not option.startswith("--data=")]
             done = subprocess.run([program, *options, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -341,12 +335,12 @@ def tensor_turn(*step_s):
                         "memory": {name: {"current": 1000 // way.ranks, "peak": 9000, "formula": 0} for name in
                                    ("parameters", "gradients", "optimizer", "activations")},
                         **({"traffic": {"tp": {"bytes": 4096}}} if way.ranks > 1 else {})}
-            for way, seconds in zip(bench_tensor.WAYS, step_s)}
+            for way, seconds in zip(bench_lessons.TENSOR.ways, step_s)}
 
 
 class Tensor(unittest.TestCase):
     def test_the_ratio_is_taken_within_each_round_to_the_faster_run_of_one_rank(self):
-        table = bench_tensor.tensor_table([tensor_turn(1, 1.25, 1.25, 1.6, 2), tensor_turn(2, 1, 2, 1, 2),
+        table = bench_lessons.TENSOR.table([tensor_turn(1, 1.25, 1.25, 1.6, 2), tensor_turn(2, 1, 2, 1, 2),
                                            tensor_turn(4, 4, 5, 5, 5)])
         self.assertEqual(row_of(table, "lesson 01, two threads"), ["2000.0", "512", "1.000", "-", "3,000", "1,000", "0"])
         self.assertEqual(row_of(table, "lesson 08, two threads")[2], "1.000")
@@ -354,11 +348,11 @@ class Tensor(unittest.TestCase):
         self.assertEqual(row_of(table, "t = 2, --sequence-parallel"),
                          ["1600.0", "640", "0.800", "0.80", "met", "1,500", "500", "4,096"])
         self.assertEqual(row_of(table, "t = 2, and --regather")[2:4], ["0.500", "-"])
-        table = bench_tensor.tensor_table([tensor_turn(1, 1, 1.3, 1.2, 1)])
+        table = bench_lessons.TENSOR.table([tensor_turn(1, 1, 1.3, 1.2, 1)])
         self.assertIn("0.80 below", table)
 
     def test_every_way_has_two_cores_and_the_same_batch_and_text(self):
-        for way in bench_tensor.WAYS:
+        for way in bench_lessons.TENSOR.ways:
             command = way.command(pathlib.Path("build"), "x.h5")
             threads = [int(part.removeprefix("--threads=")) for part in command if str(part).startswith("--threads=")]
             ranks = command[2] if command[0] == "mpirun" else 1
@@ -367,7 +361,7 @@ class Tensor(unittest.TestCase):
                 self.assertIn(option, command)
 
     def test_every_lesson_takes_the_options(self):
-        for way in bench_tensor.WAYS:
+        for way in bench_lessons.TENSOR.ways:
             command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
             done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, check=False)
@@ -380,32 +374,32 @@ def pipeline_turn(*step_s, wall=0.15, virtual=0.135):
     return {way.title: {"time": {"step_s": seconds, "tokens_per_s": 2048 / seconds},
                         "memory": {"activations": {"current": 1000 * way.ranks, "peak": 9000, "formula": 0}},
                         **({"schedule": {"idle": idle}} if way.ranks > 1 else {})}
-            for way, seconds in zip(bench_pipeline.WAYS, step_s)}
+            for way, seconds in zip(bench_lessons.PIPELINE.ways, step_s)}
 
 
 class PipelineBench(unittest.TestCase):
     def test_the_floor_is_what_the_bubble_leaves_times_0_85(self):
-        self.assertAlmostEqual(bench_pipeline.FLOOR, 0.85 * 8 / 9)
+        self.assertAlmostEqual(bench_lessons.PIPELINE_FLOOR, 0.85 * 8 / 9)
 
     def test_the_ratio_is_taken_within_each_round(self):
-        table = bench_pipeline.pipeline_table([pipeline_turn(1, 1.25, 2), pipeline_turn(2, 2, 2), pipeline_turn(4, 8, 5)])
+        table = bench_lessons.PIPELINE.table([pipeline_turn(1, 1.25, 2), pipeline_turn(2, 2, 2), pipeline_turn(4, 8, 5)])
         self.assertEqual(row_of(table, "lesson 01, two threads"),
                          ["2000.0", "1,024", "1.000", "-", "1,000", "-", "-", "-", "-", "-", "-"])
         self.assertEqual(row_of(table, "p = 2, 1f1b"), ["2000.0", "1,024", "0.800", "0.76", "met", "2,000", "11.1", "13.5", "13.5", "1",
                                                        "within", "15.0", "5", "within"])
         self.assertEqual(row_of(table, "p = 2, zero bubble"),
                          ["2000.0", "1,024", "0.800", "-", "2,000", "11.1", "13.5", "13.5", "-", "15.0", "-"])
-        self.assertIn("0.76 below", bench_pipeline.pipeline_table([pipeline_turn(3, 4, 4)]))
+        self.assertIn("0.76 below", bench_lessons.PIPELINE.table([pipeline_turn(3, 4, 4)]))
 
     def test_idle_shares_are_held_to_the_plan(self):
         for shares, words in (({"wall": 0.19}, ["1 within", "5 beyond"]), ({"wall": 0.08}, ["1 within", "5 beyond"]),
                               ({"virtual": 0.15}, ["1 beyond", "5 within"]), ({"virtual": 0.12}, ["1 beyond", "5 within"])):
-            table = bench_pipeline.pipeline_table([pipeline_turn(1, 1, 1, **shares)])
+            table = bench_lessons.PIPELINE.table([pipeline_turn(1, 1, 1, **shares)])
             for word in words:
                 self.assertEqual(table.count(word), 1, shares)
 
     def test_every_way_has_two_cores_and_the_same_batch_and_text(self):
-        for way in bench_pipeline.WAYS:
+        for way in bench_lessons.PIPELINE.ways:
             command = way.command(pathlib.Path("build"), "x.h5")
             threads = [int(part.removeprefix("--threads=")) for part in command if str(part).startswith("--threads=")]
             ranks = command[2] if command[0] == "mpirun" else 1
@@ -414,7 +408,7 @@ class PipelineBench(unittest.TestCase):
                 self.assertIn(option, command)
 
     def test_every_lesson_takes_the_options(self):
-        for way in bench_pipeline.WAYS:
+        for way in bench_lessons.PIPELINE.ways:
             command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
             done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, check=False)
@@ -423,28 +417,28 @@ class PipelineBench(unittest.TestCase):
     def test_a_report_of_a_tiny_model_has_what_the_table_needs(self):
         with tempfile.TemporaryDirectory() as folder:
             turn_of_tiny = {}
-            for way in bench_pipeline.WAYS:
+            for way in bench_lessons.PIPELINE.ways:
                 command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
                 command += ["--model=nano", "--sequence=64", "--steps=2", f"--report={folder}/report.json"]
                 large = {"--model=gpt2", "--sequence=256", "--steps=4"}
                 subprocess.run([str(part) for part in command if part not in large], check=True, stdout=subprocess.DEVNULL)
                 turn_of_tiny[way.title] = json.loads((pathlib.Path(folder) / "report.json").read_text(encoding="utf-8"))
-        row = row_of(bench_pipeline.pipeline_table([turn_of_tiny]), "p = 2, 1f1b")
+        row = row_of(bench_lessons.PIPELINE.table([turn_of_tiny]), "p = 2, 1f1b")
         self.assertEqual(row[6], "11.1")  # (p-1) / (m+p-1)
         self.assertEqual(row[9:11], ["1", "within"])  # the virtual clock
 
 
 def startup_turn(empty, lesson):
     """One round in which the programs took so long to start, whatever launched them."""
-    return {launch: (empty, lesson) for launch in bench_startup.LAUNCHES}
+    return {launch: (empty, lesson) for launch in bench_lessons.LAUNCHES}
 
 
 class StartUp(unittest.TestCase):
     def test_more_is_the_median_of_differences_within_each_round(self):
-        table = bench_startup.startup_table([startup_turn(0.1, 0.14), startup_turn(0.2, 0.25), startup_turn(0.3, 0.36)])
-        for launch in bench_startup.LAUNCHES:
+        table = bench_lessons.startup_table([startup_turn(0.1, 0.14), startup_turn(0.2, 0.25), startup_turn(0.3, 0.36)])
+        for launch in bench_lessons.LAUNCHES:
             self.assertEqual(row_of(table, launch), ["0.200", "0.250", "0.050", "0.05", "met"])
-        self.assertEqual(row_of(bench_startup.startup_table([startup_turn(0.1, 0.2)]), "mpirun -np 1")[3:], ["0.05", "above"])
+        self.assertEqual(row_of(bench_lessons.startup_table([startup_turn(0.1, 0.2)]), "mpirun -np 1")[3:], ["0.05", "above"])
 
     def test_the_start_of_both_programs_is_noticed(self):
         [turn] = bench.measure_startup(1)
@@ -459,38 +453,38 @@ class StartUp(unittest.TestCase):
 
     def test_a_program_that_does_not_start_is_refused(self):
         with self.assertRaisesRegex(bench.Refused, "false failed to start"):
-            bench.seconds_to(bench_startup.FIRST_LINE, ["false"])
+            bench.seconds_to(bench_lessons.FIRST_LINE, ["false"])
 
 
 def busy_turn(active, passive, brief):
     """One round in which a step took so long by each policy, everywhere."""
     steps = {"active": active, "passive": passive, "brief": brief}
-    return {situation.title: {way.title: dict(steps) for way in bench_busy.WAYS} for situation in bench_busy.SITUATIONS}
+    return {situation.title: {way: dict(steps) for way in bench_lessons.BUSY_WAYS} for situation in bench_lessons.SITUATIONS}
 
 
 class Busy(unittest.TestCase):
     def test_the_ratio_is_to_the_better_policy_within_each_round(self):
-        table = bench_busy.busy_table([busy_turn(1, 2, 1.1), busy_turn(2, 4, 2), busy_turn(4, 3, 5)])
-        for way in bench_busy.WAYS:
-            for situation in bench_busy.SITUATIONS:
-                self.assertEqual(row_of(table, f"{way.title}, {situation.title}"),
+        table = bench_lessons.busy_table([busy_turn(1, 2, 1.1), busy_turn(2, 4, 2), busy_turn(4, 3, 5)])
+        for way in bench_lessons.BUSY_WAYS:
+            for situation in bench_lessons.SITUATIONS:
+                self.assertEqual(row_of(table, f"{way}, {situation.title}"),
                                  ["2000.0", "3000.0", "2000.0", "1.10", "1.20", "met"])
-        self.assertEqual(row_of(bench_busy.busy_table([busy_turn(2, 1, 1.25)]), "two ranks, idle")[3:], ["1.25", "1.20", "above"])
+        self.assertEqual(row_of(bench_lessons.busy_table([busy_turn(2, 1, 1.25)]), "two ranks, idle")[3:], ["1.25", "1.20", "above"])
 
     def test_every_way_has_two_cores_and_takes_the_options(self):
-        for way in bench_busy.WAYS:
-            for situation in bench_busy.SITUATIONS:
-                command = [part for part in way.command(bench.BUILD, "x.h5", situation) if part != "--data=x.h5"]
-                self.assertEqual((command[2] if command[0] == "mpirun" else 1) * way.threads, 2)
-                self.assertIn(f"--threads={way.threads}", command)
+        for way in bench_lessons.BUSY_WAYS:
+            for situation in bench_lessons.SITUATIONS:
+                command = [part for part in bench_lessons.busy_command(way, bench.BUILD, "x.h5", situation) if part != "--data=x.h5"]
+                self.assertEqual((command[2] if command[0] == "mpirun" else 1) * bench_lessons.BUSY_WAYS[way][2], 2)
+                self.assertIn(f"--threads={bench_lessons.BUSY_WAYS[way][2]}", command)
                 done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True, check=False)
                 self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_each_policy_is_one_that_programs_know(self):
-        command = [str(part) for part in bench_busy.WAYS[0].command(bench.BUILD, "x.h5", bench_busy.SITUATIONS[0])]
-        for policy, status in [*((policy, 0) for policy in [*bench_busy.OTHERS, bench_busy.POLICY]), ("another", 2)]:
-            done = subprocess.run([command[0], "--dry-run"], env={**os.environ, **bench_busy.environment(policy)},
+        command = [str(part) for part in bench_lessons.busy_command("two threads", bench.BUILD, "x.h5", bench_lessons.SITUATIONS[0])]
+        for policy, status in [*((policy, 0) for policy in [*bench_lessons.OTHER_POLICIES, bench_lessons.POLICY]), ("another", 2)]:
+            done = subprocess.run([command[0], "--dry-run"], env={**os.environ, **bench_lessons.waits(policy)},
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             self.assertEqual(done.returncode, status, policy)
 
@@ -511,8 +505,8 @@ class Busy(unittest.TestCase):
             turns = bench.measure_busy(1)
         self.assertEqual(turns, [busy_turn(1, 1, 1)])
         running = [running.count(None) for _, _, running in started]
-        policies = len(bench_busy.WAYS) * (len(bench_busy.OTHERS) + 1)
-        self.assertEqual(running, [situation.processes for situation in bench_busy.SITUATIONS for _ in range(policies)])
+        policies = len(bench_lessons.BUSY_WAYS) * (len(bench_lessons.OTHER_POLICIES) + 1)
+        self.assertEqual(running, [situation.processes for situation in bench_lessons.SITUATIONS for _ in range(policies)])
         self.assertEqual([process.poll() is None for process in processes], [False] * len(processes))
 
 
@@ -711,7 +705,7 @@ class Script(unittest.TestCase):
                          ["machine of peers on ranks", "peers on ranks"])
 
     def test_cases_that_have_tables_for_themselves(self):
-        for case, block, _ in bench.TABLES:
+        for case, block, *_ in bench.TABLES:
             if case in TURNS:
                 with self.subTest(case=case):
                     before = self.page.read_text(encoding="utf-8")
