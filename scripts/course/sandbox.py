@@ -28,9 +28,8 @@ import threading
 import time
 
 import sandbox_walls as walls
-from deadline import Deadline
 from exercise_tree import Refused
-from processes import Stillness, processor_s
+from processes import Deadline, Stillness, processor_s
 
 FLOOD = 8  # a command is killed when it writes this many times the output that is kept
 DEEPEST = 100  # folders in one another that are looked into

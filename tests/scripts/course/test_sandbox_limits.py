@@ -10,7 +10,7 @@ import unittest
 import unittest.mock
 
 from sandbox_attempts import COMPILER, WORKS, SandboxTest, alive, sandbox_walls
-from deadline import Deadline
+from processes import Deadline
 from exercise_tree import Refused
 from judge import LIMITS
 from sandbox import Limits, Sandbox, used_bytes
@@ -128,7 +128,7 @@ class Limited(SandboxTest):
         self.assertEqual(box.run(["sleep", "30"]).reason, "timed out")
 
     def test_a_machine_that_becomes_slower_gives_more_time(self):
-        with unittest.mock.patch("deadline.slowness", return_value=1), unittest.mock.patch("deadline.machine_s") as machine_s:
+        with unittest.mock.patch("processes.slowness", return_value=1), unittest.mock.patch("processes.machine_s") as machine_s:
             machine_s.return_value = 100
             deadline = Deadline(0.01)
             time.sleep(0.02)
@@ -157,7 +157,7 @@ class Limited(SandboxTest):
 
     def test_own_load_gives_no_time(self):
         for lives in ("spin_together", "short_lives"):
-            with unittest.mock.patch("deadline.slowness", return_value=1):
+            with unittest.mock.patch("processes.slowness", return_value=1):
                 deadline = Deadline(1)
             done = Sandbox(self.tree, Limits(processes=100), deadline, [self.made]).run([self.program, lives])
             self.assertEqual(done.reason, "timed out")
