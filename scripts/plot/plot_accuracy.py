@@ -11,7 +11,6 @@ dialogues.
 import math
 import re
 
-import picture
 import svg
 
 WIDTH, HEIGHT = 640, 320
@@ -28,7 +27,7 @@ class Validations:
         self.lines = text.splitlines()
         found = [match for match in map(VALIDATION.match, self.lines) if match]
         if len(found) < 2:
-            raise picture.NotThere("it has fewer than two validations")
+            raise svg.NotThere("it has fewer than two validations")
         self.points = [tuple(map(float, match.groups()[:3])) for match in found]
         self.pairs = int(found[0][4])
 
@@ -57,7 +56,7 @@ def draw(validations):
     return svg.document(WIDTH, HEIGHT, "Accuracy of both tasks of a BERT, by step", parts)
 
 
-main = picture.script(__file__, "the accuracies of lesson 12", Validations, draw, lambda validations: validations.lines)
+main = svg.script(__file__, "the accuracies of lesson 12", Validations, draw, lambda validations: validations.lines)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -11,7 +11,6 @@ what the one before it has left.
 import collections
 import re
 
-import picture
 import svg
 
 CELL, HIGH, LEFT, TOP, GAP = 132, 92, 76, 66, 10
@@ -23,10 +22,10 @@ Share = collections.namedtuple("Share", "index count")      # shard number `inde
 
 def read(text):
     """Coordinates of all ranks, and the number of experts of a block."""
-    picture.find(r"^# rank +host +cores +pp +dp +ep +cp +tp +groups", text, "'# rank host cores pp dp ep cp tp groups'")
+    svg.find(r"^# rank +host +cores +pp +dp +ep +cp +tp +groups", text, "'# rank host cores pp dp ep cp tp groups'")
     rows = re.findall(r"^# +\d+ .* (\d+) +(\d+) +(\d+) +(\d+) +(\d+)  pp: ", text, re.MULTILINE)
     at = [dict(zip(AXES, map(int, row))) for row in rows]
-    experts = len(picture.find(r"^  block \d+ +([\d ]+)  rows of each expert", text, "'rows of each expert'")[0].split())
+    experts = len(svg.find(r"^  block \d+ +([\d ]+)  rows of each expert", text, "'rows of each expert'")[0].split())
     return Ranks(at, {axis: 1 + max(place[axis] for place in at) for axis in AXES}, experts)
 
 
@@ -106,7 +105,7 @@ def draw(ranks):
     return svg.document(max(right, LEFT + 560) + 24, y + 56, "What each rank of lesson 16 stores and updates", parts)
 
 
-main = picture.script(__file__, "the ranks of lesson 16", read, draw, table)
+main = svg.script(__file__, "the ranks of lesson 16", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -6,7 +6,6 @@
 
 import collections
 
-import picture
 import svg
 
 LEFT, TOP, ROW, WIDE, HIGH, STEP = 132, 66, 118, 102, 34, 164
@@ -27,7 +26,7 @@ Sizes = collections.namedtuple("Sizes", "L H C V T")
 
 def read(text):
     """The sizes of the model."""
-    return Sizes(*picture.find(r"^# model .* L=(\d+) H=(\d+) C=(\d+) V=(\d+), context (\d+)", text, "'# model ... L='"))
+    return Sizes(*svg.find(r"^# model .* L=(\d+) H=(\d+) C=(\d+) V=(\d+), context (\d+)", text, "'# model ... L='"))
 
 
 def table(sizes):
@@ -83,7 +82,7 @@ def draw(sizes):
     return svg.document(LEFT + STEP * longest + 34, y + 18, "GPT-2 with its shapes", parts)
 
 
-main = picture.script(__file__, "the model of lesson 01", read, draw, table)
+main = svg.script(__file__, "the model of lesson 01", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -9,7 +9,6 @@ A row of the picture is a run, a panel in it a block with experts, a bar an expe
 import collections
 import re
 
-import picture
 import svg
 
 LEFT, TOP, BAR, APART, HIGH, BETWEEN = 150, 42, 30, 10, 90, 56  # BETWEEN: panels
@@ -21,14 +20,14 @@ def read(text):
     runs = []
     for part in re.split(r"(?=^# lesson 15)", text, flags=re.MULTILINE)[1:]:
         weight = re.search(r"^# --auxiliary-loss +(\S+) ", part, re.MULTILINE)
-        ranks, = picture.find(r"^# (\d+) ranks share the experts", part, "'# e ranks share the experts'")
+        ranks, = svg.find(r"^# (\d+) ranks share the experts", part, "'# e ranks share the experts'")
         blocks = {int(block): [int(rows) for rows in loads.split()]
                   for block, loads in re.findall(r"^  block (\d+) +([\d ]+?)  rows of each expert", part, re.MULTILINE)}
         if not blocks:
-            raise picture.NotThere("it has no line 'block ... rows of each expert'")
+            raise svg.NotThere("it has no line 'block ... rows of each expert'")
         runs.append(Run(weight[1] if weight else "0.01", ranks, blocks))
     if not runs:
-        raise picture.NotThere("it has no line '# lesson 15_experts on N ranks'")
+        raise svg.NotThere("it has no line '# lesson 15_experts on N ranks'")
     return runs
 
 
@@ -76,7 +75,7 @@ def draw(runs):
     return svg.document(max(right, LEFT + 76 * len(ranks)), bottom + 16, "Rows of each expert of lesson 15 in the last step", parts)
 
 
-main = picture.script(__file__, "the loads of lesson 15", read, draw, table)
+main = svg.script(__file__, "the loads of lesson 15", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -9,7 +9,6 @@ A box is a replica, a row in it a stage, a cell a rank.
 import collections
 import re
 
-import picture
 import svg
 
 CELL, HIGH, LEFT, TOP, GAP = 96, 54, 150, 82, 64  # GAP: between replicas, and between stages
@@ -21,11 +20,11 @@ Mesh = collections.namedtuple("Mesh", "dp tp pp heads blocks")  # blocks: of eac
 
 def read(text):
     """Sizes of the mesh and of its stages."""
-    heads, = picture.find(r"^# model .* H=(\d+) ", text, "'# model ... H='")
-    sizes = [picture.find(rf"^# --{axis} +(\d+) ", text, f"'# --{axis}'")[0] for axis in ("dp", "tp", "pp")]
+    heads, = svg.find(r"^# model .* H=(\d+) ", text, "'# model ... H='")
+    sizes = [svg.find(rf"^# --{axis} +(\d+) ", text, f"'# --{axis}'")[0] for axis in ("dp", "tp", "pp")]
     if 0 in sizes:
-        raise picture.NotThere("an axis is 0; name --dp, --tp and --pp")
-    blocks = [int(number) for number in re.findall(r"\d+", picture.find(r"^# stages of ([\d, ]+) blocks", text, "'# stages of'")[0]
+        raise svg.NotThere("an axis is 0; name --dp, --tp and --pp")
+    blocks = [int(number) for number in re.findall(r"\d+", svg.find(r"^# stages of ([\d, ]+) blocks", text, "'# stages of'")[0]
                                                    if sizes[2] > 1 else "0")]
     return Mesh(*sizes, heads, blocks)
 
@@ -96,7 +95,7 @@ def draw(mesh):
     return svg.document(right, y + 56, "The mesh of ranks of lesson 10", parts)
 
 
-main = picture.script(__file__, "the mesh of lesson 10", read, draw, table)
+main = svg.script(__file__, "the mesh of lesson 10", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -10,7 +10,6 @@ query's rank; the bars beside it are the pairs of each rank.
 import collections
 import re
 
-import picture
 import svg
 
 LEFT, TOP, SIDE, BAR, APART, BETWEEN = 40, 58, 180, 24, 8, 60  # SIDE: of a triangle
@@ -26,10 +25,10 @@ def read(text):
         ranks = [Rank(int(pairs.replace(",", "")), [(int(a), int(b)), (int(c), int(d))]) for pairs, a, b, c, d in re.findall(
             r"^  rank \d+ +([\d,]+) +pairs of a query and a key; tokens (\d+)-(\d+) and (\d+)-(\d+)$", part, re.MULTILINE)]
         if not ranks:
-            raise picture.NotThere("it has no line 'rank ... pairs of a query and a key'")
+            raise svg.NotThere("it has no line 'rank ... pairs of a query and a key'")
         orders.append(Order(name[1] if name else "zigzag", ranks))
     if not orders:
-        raise picture.NotThere("it has no line '# lesson 14_context_parallel on N ranks'")
+        raise svg.NotThere("it has no line '# lesson 14_context_parallel on N ranks'")
     return orders
 
 
@@ -83,7 +82,7 @@ def draw(orders):
     return svg.document(x, bottom + 16, "Pairs of a query and a key of each rank in lesson 14", parts)
 
 
-main = picture.script(__file__, "the pairs of lesson 14", read, draw, table)
+main = svg.script(__file__, "the pairs of lesson 14", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -10,7 +10,6 @@ Both axes are logarithmic. Without the part `eager` in its input the picture has
 import math
 import re
 
-import picture
 import svg
 
 WIDTH, HEIGHT = 700, 380
@@ -24,11 +23,11 @@ class Times:
     def __init__(self, text):
         self.points = [(int(size.replace(",", "")), float(time)) for size, time in MESSAGE.findall(text)]
         if len(self.points) < 2:
-            raise picture.NotThere("it has fewer than two sizes of messages")
+            raise svg.NotThere("it has fewer than two sizes of messages")
         if min(time for _, time in self.points) <= 0:
-            raise picture.NotThere("it has a message that takes no time")
-        [alpha] = picture.find(r"^ *alpha +([\d.]+) +us", text, "of alpha, in us")
-        [beta] = picture.find(r"^ *beta +([\d.]+) +ns per byte", text, "of beta, in ns per byte")
+            raise svg.NotThere("it has a message that takes no time")
+        [alpha] = svg.find(r"^ *alpha +([\d.]+) +us", text, "of alpha, in us")
+        [beta] = svg.find(r"^ *beta +([\d.]+) +ns per byte", text, "of beta, in ns per byte")
         self.alpha_us, self.beta_us = float(alpha), 1e-3 * float(beta)
         found = re.search(r"^ *eager +([\d,]+) +bytes", text, re.MULTILINE)
         self.eager = int(found[1].replace(",", "")) if found else None
@@ -74,7 +73,7 @@ def draw(times):
     return svg.document(WIDTH, HEIGHT, "Time of a message by its size", parts)
 
 
-main = picture.script(__file__, "the times of messages of lesson 00", Times, draw, Times.table)
+main = svg.script(__file__, "the times of messages of lesson 00", Times, draw, Times.table)
 
 if __name__ == "__main__":
     svg.run_script(main)

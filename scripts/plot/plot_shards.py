@@ -11,7 +11,6 @@ only while it is used.
 import collections
 import re
 
-import picture
 import svg
 
 STATES = {"parameters": (4, svg.BLUE), "gradients": (4, svg.RED), "optimizer": (8, svg.GREEN)}  # bytes a parameter in f32
@@ -24,13 +23,13 @@ def read(text):
     """The lessons in order."""
     lessons = []
     for part in re.split(r"(?=^# lesson )", text, flags=re.MULTILINE)[1:]:
-        name, ranks = picture.find(r"^# lesson (\S+) on (\d+) ranks$", part, "'# lesson ... on N ranks'")
-        (parameters,) = picture.find(r"^  parameters +([\d,]+)  =", part, "'parameters ... = V C + ...'")
-        shares = {state: picture.find(rf"^  {state} +([\d,]+) +bytes$", part, f"'{state} ... bytes'")[0] / size / parameters
+        name, ranks = svg.find(r"^# lesson (\S+) on (\d+) ranks$", part, "'# lesson ... on N ranks'")
+        (parameters,) = svg.find(r"^  parameters +([\d,]+)  =", part, "'parameters ... = V C + ...'")
+        shares = {state: svg.find(rf"^  {state} +([\d,]+) +bytes$", part, f"'{state} ... bytes'")[0] / size / parameters
                   for state, (size, _) in STATES.items()}
         lessons.append(Lesson(name, ranks, shares))
     if not lessons:
-        raise picture.NotThere("it has no line '# lesson ... on N ranks'")
+        raise svg.NotThere("it has no line '# lesson ... on N ranks'")
     return lessons
 
 
@@ -76,7 +75,7 @@ def draw(lessons):
     return svg.document(LEFT + PANEL * len(lessons) - 20, y + 16, "Model state of each rank, by lesson", parts)
 
 
-main = picture.script(__file__, "the model state of lessons 03 to 06", read, draw, table)
+main = svg.script(__file__, "the model state of lessons 03 to 06", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

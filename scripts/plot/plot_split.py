@@ -9,7 +9,6 @@ grey is on all ranks, white lines lie between heads. Matrices are drawn to scale
 
 import re
 
-import picture
 import svg
 from documents import text_table
 
@@ -49,10 +48,10 @@ class Parts:
         head = re.search(r"# tensor-parallel rank 0 of (\d+) has$", text, re.MULTILINE)
         sizes = re.search(r"# model .* H=(\d+) C=(\d+) ", text)
         if not head or not sizes:
-            raise picture.NotThere("it has no line '# tensor-parallel rank 0 of t has'")
+            raise svg.NotThere("it has no line '# tensor-parallel rank 0 of t has'")
         self.count, self.heads, self.channels = int(head[1]), int(sizes[1]), int(sizes[2])
         if self.count > len(svg.RANKS):
-            raise picture.NotThere(f"it has {self.count} parts, and there are {len(svg.RANKS)} colours")
+            raise svg.NotThere(f"it has {self.count} parts, and there are {len(svg.RANKS)} colours")
         self.matrices = {}
         for name, shape, along, runs in (found.groups() for found in map(LINE.match, text.splitlines()) if found):
             if name in NAMES:
@@ -61,7 +60,7 @@ class Parts:
                                                     [(first, last - first + 1) for first, last in pairs])
         lacking = [name for name in NAMES.values() if name not in self.matrices]
         if lacking:
-            raise picture.NotThere(f"it does not say how {lacking[0]} is divided")
+            raise svg.NotThere(f"it does not say how {lacking[0]} is divided")
 
     def heads_of(self, part):
         """The heads of a part, first and last."""
@@ -220,7 +219,7 @@ def draw(parts):
     return svg.document(round(width), round(middle + 10), f"What each of {parts.count} ranks has of each matrix", pieces)
 
 
-main = picture.script(__file__, "the shards of lesson 08", Parts, draw, table)
+main = svg.script(__file__, "the shards of lesson 08", Parts, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

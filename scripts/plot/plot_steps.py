@@ -11,7 +11,6 @@ arrow has the colour of the shard that is sent; a grey one sends all of them. Mo
 import math
 import re
 
-import picture
 import svg
 
 PANEL, ROW, VECTOR = 236, 4, 56      # pixels of a panel, panels in a row, and pixels of a vector
@@ -23,13 +22,13 @@ class Steps:
     """The messages of each step, and what the ranks have before it: the ranks whose terms are in each shard."""
 
     def __init__(self, text):
-        (self.title,) = picture.find(r"^steps of (all-reduce .*)$", text, "'steps of all-reduce ...'")
+        (self.title,) = svg.find(r"^steps of (all-reduce .*)$", text, "'steps of all-reduce ...'")
         lines = text[text.index(f"steps of {self.title}"):].splitlines()[1:]
         begins = [found.start() for found in re.finditer(r"step \d+", lines[0])]
         rows = [line for line in lines[1:] if re.match(r"  rank +\d+ ", line)]
         self.ranks, self.messages = len(rows), []
         if not 2 <= self.ranks <= len(svg.RANKS):
-            raise picture.NotThere(f"it has {self.ranks} ranks, and 2 to {len(svg.RANKS)} can be drawn")
+            raise svg.NotThere(f"it has {self.ranks} ranks, and 2 to {len(svg.RANKS)} can be drawn")
         for first, last in zip(begins, [*begins[1:], None]):
             found = [(sender, MESSAGE.match(row[first:last].strip())) for sender, row in enumerate(rows)]
             self.messages.append([(sender, *self.message(*match.groups())) for sender, match in found if match])
@@ -144,7 +143,7 @@ def draw(steps):
     return svg.document(PANEL * ROW, y + 16, f"The steps of {steps.title}", parts)
 
 
-main = picture.script(__file__, "the steps of an all-reduce of lesson 02", Steps, draw, Steps.table)
+main = svg.script(__file__, "the steps of an all-reduce of lesson 02", Steps, draw, Steps.table)
 
 if __name__ == "__main__":
     svg.run_script(main)

@@ -10,7 +10,6 @@ All runs have one axis of time.
 import collections
 import re
 
-import picture
 import svg
 
 WIDTH, LEFT, RIGHT, TOP, LANE, PANEL = 780, 112, 24, 12, 22, 92
@@ -22,14 +21,14 @@ def read(text):
     """The runs in order."""
     runs = []
     for part in re.split(r"(?=^# lesson 03)", text, flags=re.MULTILINE)[1:]:
-        (strategy,) = picture.find(r"^# --strategy +(\S+) ", part, "'# --strategy'") if "# --strategy" in part else ["overlapped"]
+        (strategy,) = svg.find(r"^# --strategy +(\S+) ", part, "'# --strategy'") if "# --strategy" in part else ["overlapped"]
         clock = part[part.index("virtual clock"):] if "virtual clock, last step" in part else ""
-        step_ms, = picture.find(r"^  step +(\S+) +ms", clock, "'step ... ms' of the virtual clock")
-        exposed_ms, = picture.find(r"^  exposed +(\S+) +ms", clock, "'exposed ... ms' of the virtual clock")
+        step_ms, = svg.find(r"^  step +(\S+) +ms", clock, "'step ... ms' of the virtual clock")
+        exposed_ms, = svg.find(r"^  exposed +(\S+) +ms", clock, "'exposed ... ms' of the virtual clock")
         lanes = re.findall(r"^# (compute|communication) +\|(.*)\|$", clock, re.MULTILINE)
         runs.append(Run(strategy, float(step_ms), float(exposed_ms), lanes))
     if not runs:
-        raise picture.NotThere("it has no line '# lesson 03_ddp on N ranks'")
+        raise svg.NotThere("it has no line '# lesson 03_ddp on N ranks'")
     return runs
 
 
@@ -70,7 +69,7 @@ def draw(runs):
     return svg.document(WIDTH, bottom + 72, "When a rank of lesson 03 computes and sends, by strategy", parts)
 
 
-main = picture.script(__file__, "the timeline of lesson 03", read, draw, table)
+main = svg.script(__file__, "the timeline of lesson 03", read, draw, table)
 
 if __name__ == "__main__":
     svg.run_script(main)

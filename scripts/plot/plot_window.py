@@ -9,7 +9,6 @@ A row is a unit of parameters that are gathered together, a column a place of th
 import collections
 import re
 
-import picture
 import svg
 
 LEFT, TOP, CELL, HIGH, FOOT = 132, 70, 62, 30, 48
@@ -22,12 +21,12 @@ class Window:
     """The rows that the lesson prints, and the names of the places."""
 
     def __init__(self, text):
-        (layers,) = picture.find(r"^# model .* L=(\d+) ", text, "'# model ... L='")
+        (layers,) = svg.find(r"^# model .* L=(\d+) ", text, "'# model ... L='")
         self.rows = [Row(*found) for found in ROW.findall(text)]
         self.places = ["embedding", *(f"block {i}" for i in range(layers)), "head",
                        *(f"block {i}" for i in reversed(range(layers)))]
         if not self.rows or any(len(row.places) != len(self.places) for row in self.rows):
-            raise picture.NotThere(f"it has no units '|G   gU|' with {len(self.places)} places")
+            raise svg.NotThere(f"it has no units '|G   gU|' with {len(self.places)} places")
         self.head = layers + 1
 
     def gathered(self, row):
@@ -72,7 +71,7 @@ def draw(window):
     return svg.document(right + 16, bottom + FOOT, "What lesson 06 gathers, uses and frees when", parts)
 
 
-main = picture.script(__file__, "the window of lesson 06", Window, draw, Window.table)
+main = svg.script(__file__, "the window of lesson 06", Window, draw, Window.table)
 
 if __name__ == "__main__":
     svg.run_script(main)
