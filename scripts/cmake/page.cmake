@@ -2,7 +2,7 @@
 
 file(READ scripts/page/page.html page)
 string(REPLACE "[[own." "[[page/runs." page "${page}")
-foreach(part page/page.css page/runs.css page/runs.html page/page.js page/runs.js)
+foreach(part page/runs.css page/runs.html page/runs.js)
   file(READ scripts/${part} text)
   string(REPLACE "[[${part}]]" "${text}" page "${page}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/${part})

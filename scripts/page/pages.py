@@ -33,4 +33,4 @@ def filled(name, data):
         return embedded if mark[1] == "page.json" else (SCRIPTS / mark[1]).read_text(encoding="utf-8")
 
     template = (SCRIPTS / "page/page.html").read_text(encoding="utf-8").replace("[[own.", f"[[{name}.")
-    return re.sub(r"\[\[(.*)\]\]", content, template)
+    return re.sub(r"\[\[([\w/.]+)\]\]", content, template)
