@@ -12,7 +12,6 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/film"))
 import film  # noqa: E402
 from documents import status_of  # noqa: E402
-import quiz  # noqa: E402
 import step  # noqa: E402
 
 LINE = "lessons/06_zero3/06_zero3.cpp:"
@@ -141,15 +140,15 @@ class Quiz(unittest.TestCase):
         return question["at"], question["rank"], question["choices"][question["answer"]]
 
     def test_answers(self):
-        self.assertEqual(self.answered(quiz.bytes_to_come), (71_999, 1, "48 bytes"))
-        self.assertEqual(self.answered(quiz.bytes_to_come, 1), (71, 1, "48 bytes"))
-        self.assertEqual(self.answered(quiz.category_at_its_peak), (23_500, 0, "parameters"))  # then gradients are, too
-        self.assertEqual(self.answered(quiz.longest_wait)[1:], (1, "rank 1"))  # 13 and 5 us, not 12 and 5
-        self.assertEqual(self.answered(quiz.state_of_a_tensor), (85_500, 1, "sharded"))
+        self.assertEqual(self.answered(film.bytes_to_come), (71_999, 1, "48 bytes"))
+        self.assertEqual(self.answered(film.bytes_to_come, 1), (71, 1, "48 bytes"))
+        self.assertEqual(self.answered(film.category_at_its_peak), (23_500, 0, "parameters"))  # then gradients are, too
+        self.assertEqual(self.answered(film.longest_wait)[1:], (1, "rank 1"))  # 13 and 5 us, not 12 and 5
+        self.assertEqual(self.answered(film.state_of_a_tensor), (85_500, 1, "sharded"))
 
     def test_questions_come_in_order_of_time(self):
         for clock in range(2):
-            times = [question["at"] for question in quiz.questions(self.step, clock)]
+            times = [question["at"] for question in film.questions(self.step, clock)]
             self.assertEqual((len(times), times), (4, sorted(times)))
 
     def test_a_question_whose_answer_is_not_clear_is_not_asked(self):
@@ -157,7 +156,7 @@ class Quiz(unittest.TestCase):
         for event in trace["traceEvents"]:
             if event.get("cat") == "exposed":
                 event["dur"] = 12
-        self.assertIsNone(quiz.longest_wait(step.Step(REPORT, trace), 0))
+        self.assertIsNone(film.longest_wait(step.Step(REPORT, trace), 0))
 
 
 class Program(unittest.TestCase):
