@@ -377,6 +377,13 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   return {halving_scratch(collective != "all-gather", c)};
 }
 
+Traffic expected_traffic(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank)
+{
+  Traffic sum;
+  for (const CollectiveShape& call : calls) sum += call.times * expected_traffic(call, topology, rank);
+  return sum;
+}
+
 std::int64_t scratch_bytes(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank)
 {
   ScratchBytes most;

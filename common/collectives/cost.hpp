@@ -24,6 +24,7 @@ struct CollectiveShape {
   int root = 0;                        ///< root rank of broadcast and reduce
   std::vector<std::int64_t> counts{};  ///< all-to-all-v only, in place of count: elements to each rank
   std::int64_t leaves = 0;             ///< terms of a PartialSum (GroupSetup::leaves); 0 for any other sum
+  std::int64_t times = 1;              ///< how often a step makes the call
 };
 
 /// Traffic of one rank in a collective, by the formulas in the algorithms' comments; sum over all levels.
@@ -31,6 +32,8 @@ struct CollectiveShape {
 /// @param topology  nodes of the N ranks.
 /// @param rank      0 <= rank < N.
 Traffic expected_traffic(const CollectiveShape& shape, const Topology& topology, int rank);
+/// Traffic of one rank in all calls of a step, each made CollectiveShape::times.
+Traffic expected_traffic(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank);
 
 /// Scratch bytes that a group and its two levels keep after a call.
 struct ScratchBytes {

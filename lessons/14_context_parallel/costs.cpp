@@ -65,14 +65,8 @@ std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
 /// Traffic of a rank along cp in a step: in each layer that of a forward and of a backward pass.
 Traffic along_context(const Plan& plan)
 {
-  const Topology cp = plan.along("cp");
   const auto all = [&](const std::vector<CollectiveShape>& calls) {
-    Traffic sent;
-    for (const CollectiveShape& call : calls) sent += expected_traffic(call, cp, plan.place[1]);
-    return sent;
-  };
-  const auto times = [](Traffic one, std::int64_t n) {
-    return Traffic{n * one.messages, n * one.bytes, n * one.read_bytes};
+    return expected_traffic(calls, plan.along("cp"), plan.place[1]);
   };
   // A ring passes blocks on; an all-to-all, and gradients that return to their keys, are collectives.
   Traffic pass, back;
@@ -80,11 +74,11 @@ Traffic along_context(const Plan& plan)
   pass += all(exchanges(plan, false));
   back += all(exchanges(plan, true));
   // With recomputation the forward pass is made twice.
-  Traffic sent = times(pass, plan.config.layers * (plan.division.shape.recompute ? 2 : 1));
-  sent += times(back, plan.config.layers);
+  Traffic sent = plan.config.layers * (plan.division.shape.recompute ? 2 : 1) * pass;
+  sent += plan.config.layers * back;
   // In the order of the tree the gradients of a sequence too: those of each run, or of both.
-  if (plan.tree()) sent += times(all(sums(plan)), plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1);
-  return times(sent, plan.division.micro_batches());
+  if (plan.tree()) sent += (plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1) * all(sums(plan));
+  return plan.division.micro_batches() * sent;
 }
 
 /// Bytes of a rank for messages: scratch of the collectives along each group, and blocks, or heads, on their way.
@@ -137,14 +131,14 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   costs.sent = {
       {"cp", "a step, along a sequence", along_context(plan),
        plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
-  Traffic sent;
-  const Topology dp = plan.along("dp");
-  for (const CollectiveShape& call : sums(plan))
-    sent += plan.tree() ? expected_traffic(call, dp, plan.place[0]) : sent_in({call}, options, rank);
   if (plan.tree())
-    costs.sent.push_back({"dp", "a step, to replicas", sent, "2 (dp-1)/dp of the gradients"});
+    costs.sent.push_back({"dp", "a step, to replicas",
+                          expected_traffic(sums(plan), plan.along("dp"), plan.place[0]),
+                          "2 (dp-1)/dp of the gradients"});
   else
-    costs.sent.push_back({"world", "a step, to all ranks", sent, "2 (N-1)/N of the gradients"});
+    costs.sent.push_back({"world", "a step, to all ranks",
+                          expected_traffic(sums(plan), options.topology(rank.ranks), rank.rank),
+                          "2 (N-1)/N of the gradients"});
   return costs;
 }
 

@@ -53,11 +53,4 @@ std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveS
          host_values_bytes(options.device, rank.ranks);
 }
 
-Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank)
-{
-  Traffic sent;
-  for (const CollectiveShape& call : calls) sent += expected_traffic(call, options.topology(rank.ranks), rank.rank);
-  return sent;
-}
-
 }  // namespace rankwise

@@ -39,9 +39,6 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& divi
 /// copies of values on the host.
 std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank);
 
-/// Traffic of a rank in these collectives of all ranks.
-Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
-
 /// Suffix of the traffic formula of a sum over replicas, for the report: how many subtrees of it a replica
 /// sends; nothing if one.
 std::string describe_subtrees(const LessonOptions& options, RankOf replica);

@@ -27,6 +27,11 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
   /// The traffic since @p before.
   Traffic operator-(const Traffic& before) const;
+  /// The traffic of @p n times as many messages.
+  friend Traffic operator*(std::int64_t n, const Traffic& one)
+  {
+    return {n * one.messages, n * one.bytes, n * one.read_bytes};
+  }
   /// True if all counts are equal.
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };

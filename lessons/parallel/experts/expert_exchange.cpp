@@ -64,8 +64,8 @@ RoutedRows ExpertExchange::count(const RoutingPlan& plan, const RoutedActivation
   auto& load = loads_[static_cast<std::size_t>(block)];
   load.resize(plan.rows.size(), 0);
   std::transform(load.begin(), load.end(), plan.rows.begin(), load.begin(), std::plus<>());
-  for (const CollectiveShape& call : exchanges_of(config_, shape_, group_.algorithm(), rows.sent, rows.received))
-    counted_ += expected_traffic(call, group_.topology(), group_.rank());
+  counted_ += expected_traffic(exchanges_of(config_, shape_, group_.algorithm(), rows.sent, rows.received),
+                               group_.topology(), group_.rank());
   return rows;
 }
 

@@ -110,14 +110,13 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
   costs.most = costs.kept;
 
   const auto sums = sums_of(options, table);
+  const int replica = coordinates_of(options.axes(rank.ranks), rank.rank)[0];
   costs.sent = {
-      {"world", "a step, to all ranks", sent_in(sums[0], options, rank), "2 (N-1)/N of the dense gradients"}};
-  Traffic of_experts;
-  const Topology replicas = along(options, rank, "replicas");
-  for (const CollectiveShape& call : sums[1])
-    of_experts += expected_traffic(call, replicas, coordinates_of(options.axes(rank.ranks), rank.rank)[0]);
-  costs.sent.push_back({"replicas", "a step, to replicas of the experts", of_experts,
-                        "2 (N/e-1)/(N/e) of the gradients of E/e experts"});
+      {"world", "a step, to all ranks", expected_traffic(sums[0], options.topology(rank.ranks), rank.rank),
+       "2 (N-1)/N of the dense gradients"},
+      {"replicas", "a step, to replicas of the experts",
+       expected_traffic(sums[1], along(options, rank, "replicas"), replica),
+       "2 (N/e-1)/(N/e) of the gradients of E/e experts"}};
   return costs;
 }
 
@@ -132,13 +131,10 @@ RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
       config.experts.count / e *
       std::min(config.experts.per_token * R / config.experts.count, shape.B * config.experts.capacity(shape.T));
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(e), to_each);
-  RoutedTraffic traffic;
-  std::int64_t counts = 0;
-  for (const CollectiveShape& call : exchanges_of(config, shape, options.algorithm(), rows, rows)) {
-    const Traffic one = expected_traffic(call, along(options, {0, N}, "experts"), 0);
-    if (call.collective == "all-to-all") counts = one.bytes;
-    for (std::int64_t i = 0; i < exchanges; ++i) traffic.uniform += one;
-  }
+  const Topology group = along(options, {0, N}, "experts");
+  const std::vector<CollectiveShape> calls = exchanges_of(config, shape, options.algorithm(), rows, rows);
+  const std::int64_t counts = expected_traffic(calls.front(), group, 0).bytes;
+  RoutedTraffic traffic{.uniform = exchanges * expected_traffic(calls, group, 0)};
   const std::int64_t away = e > 1 ? shape.most_sent(config) : 0, back = shape.most_received(config) / e * (e - 1);
   traffic.at_most = exchanges * (counts + 2 * (away + back) * C * bytes_of(shape.type));
   return traffic;

@@ -8,11 +8,6 @@ namespace rankwise {
 
 namespace {
 
-Traffic times(const Traffic& one, std::int64_t n)
-{
-  return {n * one.messages, n * one.bytes, n * one.read_bytes};
-}
-
 /// Sums along cp of a stage's gradients in a micro-batch, in the order of the tree: those of dense parameters, and for each
 /// source of rows those of experts.
 std::vector<CollectiveShape> sums_of_a_sequence(const FiveAxesPlan& plan, const PipelineStage& stage)
@@ -69,27 +64,24 @@ Traffic FiveAxesPlan::to_parts() const
   for (const PipelineStage& stage : mesh.stages()) blocks += expert_blocks(stage);
   const std::int64_t micro_batches = mesh.pipeline.schedule.micro_batches;
   return mesh.to_parts() -
-         times(expected_traffic(sum, mesh.topology("tp"), mesh.place.tp), 2 * blocks * mesh.runs * micro_batches);
+         2 * blocks * mesh.runs * micro_batches * expected_traffic(sum, mesh.topology("tp"), mesh.place.tp);
 }
 
 Traffic FiveAxesPlan::to_context() const
 {
-  const Topology cp = mesh.topology("cp");
   const auto all = [&](const std::vector<CollectiveShape>& calls) {
-    Traffic sent;
-    for (const CollectiveShape& call : calls) sent += expected_traffic(call, cp, context_rank);
-    return sent;
+    return expected_traffic(calls, mesh.topology("cp"), context_rank);
   };
   Traffic sent;
   for (const PipelineStage& stage : mesh.stages()) {
     const std::int64_t layers = mesh.pipeline.shape_of(stage).blocks(ring.config);
-    sent += times(ring.passes(false), layers * (ring.shape.recompute ? 2 : 1));
-    sent += times(ring.passes(true), layers);
-    sent += times(all(ring.exchanges()), layers);
-    sent += times(all({{"all-gather", mesh.algorithm, DType::i32, choices()}}), expert_blocks(stage));
+    sent += layers * (ring.shape.recompute ? 2 : 1) * ring.passes(false);
+    sent += layers * ring.passes(true);
+    sent += layers * all(ring.exchanges());
+    sent += expert_blocks(stage) * all({{"all-gather", mesh.algorithm, DType::i32, choices()}});
     sent += all(sums_of_a_sequence(*this, stage));
   }
-  sent = times(sent, mesh.pipeline.schedule.micro_batches);
+  sent = mesh.pipeline.schedule.micro_batches * sent;
   sent += mesh.to_replicas(mesh.replicas.back());
   return sent;
 }

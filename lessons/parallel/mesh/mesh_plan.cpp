@@ -184,10 +184,7 @@ Traffic MeshPlan::to_other_end() const
 
 Traffic MeshPlan::to_replicas(const Replicas& along) const
 {
-  Traffic sum;
-  for (const CollectiveShape& call : replica_calls(*this, along))
-    sum += expected_traffic(call, topology(along.axis), along.part.index);
-  return sum;
+  return expected_traffic(replica_calls(*this, along), topology(along.axis), along.part.index);
 }
 
 std::int64_t MeshPlan::message_bytes() const

@@ -111,10 +111,7 @@ void reserve_scratch(const MeshZeroOptions& options, RankOf rank, Mesh& mesh)
 
 Traffic hybrid_traffic(const OffloadPlan& plan, const Topology& topology, int replica)
 {
-  Traffic sum;
-  for (std::int64_t m = 0; m < plan.micro_batches(); ++m)
-    for (const CollectiveShape& call : replica_calls(plan)) sum += expected_traffic(call, topology, replica);
-  return sum;
+  return plan.micro_batches() * expected_traffic(replica_calls(plan), topology, replica);
 }
 
 Costs costs(const MeshZeroOptions& options, RankOf rank)
@@ -133,7 +130,7 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
       {"tp", "a step, to tensor-parallel ranks", tensor_parallel_traffic(split, along("tp"), place.tp.rank),
        describe_tensor_parallel_traffic(split.shape)},
       {"shard", "a step, to ranks with other shards",
-       step_traffic(plan.step, plan.gathers, along("shard"), place.shard.rank),
+       expected_traffic(collectives_of(plan.step, plan.gathers, plan.ranks), along("shard"), place.shard.rank),
        "(s-1)/s of all that is gathered and of M times the gradients"}};
   if (place.replicas.ranks > 1)
     costs.sent.push_back({"replicas", "a step, to replicas",

@@ -113,13 +113,10 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
 
 Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows)
 {
-  Traffic sent;
-  for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
-    const int end = action.kind == ActionKind::forward ? schedule.stages() - 1 : 0;  // no stage comes after it
-    if (action.kind == ActionKind::backward_weights || action.stage == end) continue;
-    sent += {.messages = 1, .bytes = bytes_of(type) * rows.elements()};
-  }
-  return sent;
+  const std::int64_t messages =
+      std::ranges::count_if(schedule.actions[static_cast<std::size_t>(rank)],
+                            [&](const Action& action) { return sends(schedule, action); });
+  return {messages, messages * bytes_of(type) * rows.elements()};
 }
 
 Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,

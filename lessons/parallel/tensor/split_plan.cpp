@@ -11,21 +11,16 @@ namespace rankwise {
 
 namespace {
 
-/// A collective, and how often a step calls it.
-struct Call {
-  CollectiveShape shape;
-  std::int64_t times;
-};
-
 /// A step's collectives among tensor-parallel ranks.
-std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
+std::vector<CollectiveShape> tensor_parallel_calls(const SplitPlan& plan)
 {
   const ActivationShape& shape = plan.shape;
   const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * shape.blocks(plan.config);
   const bool divides_rows = shape.tokens.count > 1;
-  std::vector<Call> calls;
+  std::vector<CollectiveShape> calls;
   const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
-    calls.push_back({{name, plan.algorithm, type, n}, plan.micro_batches * times});
+    calls.push_back({name, plan.algorithm, type, n});
+    calls.back().times = plan.micro_batches * times;
   };
   // A whole model has embedding and head; a pipeline stage may have neither. Recomputation runs each branch's
   // forward pass once more.
@@ -50,31 +45,21 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
 }
 
 /// A step's collectives among replicas.
-std::vector<Call> replica_calls(const SplitPlan& plan)
+std::vector<CollectiveShape> replica_calls(const SplitPlan& plan)
 {
-  std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
+  std::vector<CollectiveShape> calls{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}};
   if (plan.tied_separate)
-    calls.push_back({{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count}, 1});
-  for (Call& call : calls) call.shape.leaves = plan.leaves;
+    calls.push_back({"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count});
+  for (CollectiveShape& call : calls) call.leaves = plan.leaves;
   return calls;
 }
 
-Traffic traffic_of(const std::vector<Call>& calls, const Topology& topology, int rank)
+/// These calls and a sum of a few 64-bit integers.
+std::vector<CollectiveShape> with_numbers(std::vector<CollectiveShape> calls, std::int64_t numbers,
+                                          const SplitPlan& plan)
 {
-  Traffic sum;
-  for (const Call& call : calls) {
-    const Traffic once = expected_traffic(call.shape, topology, rank);
-    for (std::int64_t i = 0; i < call.times; ++i) sum += once;
-  }
-  return sum;
-}
-
-/// The shapes of these calls, each once, and that of a sum of a few 64-bit integers.
-std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int64_t numbers, const SplitPlan& plan)
-{
-  std::vector<CollectiveShape> shapes{{"all-reduce", plan.algorithm, DType::i64, numbers}};
-  for (const Call& call : calls) shapes.push_back(call.shape);
-  return shapes;
+  calls.push_back({"all-reduce", plan.algorithm, DType::i64, numbers});
+  return calls;
 }
 
 }  // namespace
@@ -87,23 +72,23 @@ std::vector<std::int64_t> SplitPlan::row_sums() const
 
 Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 {
-  return traffic_of(tensor_parallel_calls(plan), topology, rank);
+  return expected_traffic(tensor_parallel_calls(plan), topology, rank);
 }
 
 std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan)
 {
   constexpr std::int64_t norm_numbers = 4;  // 64-bit words of a sum of squares
-  return each_once(tensor_parallel_calls(plan), norm_numbers, plan);
+  return with_numbers(tensor_parallel_calls(plan), norm_numbers, plan);
 }
 
 void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts)
 {
-  for (const Call& call : tensor_parallel_calls(plan)) reserve_scratch(call.shape, parts);
+  for (const CollectiveShape& call : tensor_parallel_calls(plan)) reserve_scratch(call, parts);
 }
 
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 {
-  return traffic_of(replica_calls(plan), topology, rank);
+  return expected_traffic(replica_calls(plan), topology, rank);
 }
 
 std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
@@ -119,7 +104,7 @@ std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const T
 {
   const ParameterTable table(plan.config, plan.shape.part);
   return scratch_bytes(tensor_parallel_collectives(plan), parts, rank_in_parts) +
-         scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
+         scratch_bytes(with_numbers(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
          TensorParallelMessages::bytes(plan.shape, plan.config.channels) +
          bytes_of(DType::f32) * RowGradients::elements(table, plan.shape);
 }

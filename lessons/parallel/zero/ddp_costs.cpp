@@ -20,7 +20,7 @@ std::vector<CollectiveShape> gradient_sums(const DdpOptions& options)
 Costs costs(const DdpOptions& options, RankOf rank)
 {
   std::vector<CollectiveShape> calls = gradient_sums(options);
-  const Traffic sent = sent_in(calls, options, rank);
+  const Traffic sent = expected_traffic(calls, options.topology(rank.ranks), rank.rank);
   calls.push_back({"broadcast", options.algorithm(), DType::f32, ParameterTable(options.config()).elements()});
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);

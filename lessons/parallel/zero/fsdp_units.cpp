@@ -183,18 +183,15 @@ std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>&
   return bytes_of(plan.parameters) * most;
 }
 
-Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
-                     int rank)
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, const std::vector<GatherStep>& gathers,
+                                            std::int64_t ranks)
 {
-  Traffic pass;
+  std::vector<std::int64_t> times(plan.buckets.size());
   for (const GatherStep& step : gathers)
-    for (const std::size_t unit : step.gathers) pass += gather_traffic(plan, plan.buckets[unit], topology, rank);
-  Traffic sum = gradient_traffic(plan, topology, rank);
-  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
-  for (std::int64_t m = 0; m < sums_of_step(plan, ranks); ++m) sum += pass;
-  for (std::size_t unit = 0; unit < plan.buckets.size(); ++unit)
-    if (stays_whole(gathers, unit)) sum += gather_traffic(plan, plan.buckets[unit], topology, rank);
-  return sum;
+    for (const std::size_t unit : step.gathers) times[unit] += sums_of_step(plan, ranks);
+  for (std::int64_t& of_unit : times)
+    of_unit = std::max<std::int64_t>(of_unit, 1);  // after the update, if it stays whole
+  return collectives_of(plan, ranks, times);
 }
 
 std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers)

@@ -104,12 +104,12 @@ bool stays_whole(const std::vector<GatherStep>& gathers, std::size_t unit);
 /// @param gathers  of a micro-batch.
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
-/// Bytes that one rank sends in a step: gradients and gathered parameters of each micro-batch, and after the update
-/// the parameters that stay whole.
+/// The collectives of a step: gradients and gathered parameters of each micro-batch, and after the update the
+/// parameters that stay whole.
 /// @param plan     whose buckets are the FSDP units.
 /// @param gathers  of one micro-batch.
-Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
-                     int rank);
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, const std::vector<GatherStep>& gathers,
+                                            std::int64_t ranks);
 
 /// A paragraph for people: replicated parameters, elements gathered per micro-batch, and the picture of the plan.
 std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers);

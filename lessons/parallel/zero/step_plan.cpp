@@ -27,23 +27,21 @@ std::vector<CollectiveShape> exchange_calls(const StepPlan& plan, std::int64_t r
   return calls;
 }
 
-/// The collectives of one sum of all gradients.
+/// The collectives of a step that sum all gradients, as often as it does.
 std::vector<CollectiveShape> gradient_calls(const StepPlan& plan, std::int64_t ranks)
 {
-  if (adds_rank_by_rank(plan, ranks)) return exchange_calls(plan, ranks);
   std::vector<CollectiveShape> calls;
-  for (const Bucket& bucket : plan.buckets)
-    calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
-  if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
-    calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
-  for (CollectiveShape& call : calls) call.leaves = plan.leaves;
+  if (adds_rank_by_rank(plan, ranks)) {
+    calls = exchange_calls(plan, ranks);
+  } else {
+    for (const Bucket& bucket : plan.buckets)
+      calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
+    if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
+      calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
+    for (CollectiveShape& call : calls) call.leaves = plan.leaves;
+  }
+  for (CollectiveShape& call : calls) call.times = sums_of_step(plan, ranks);
   return calls;
-}
-
-/// The all-gather of a bucket's parameters.
-CollectiveShape gather_call(const StepPlan& plan, const Bucket& bucket)
-{
-  return {"all-gather", plan.algorithm, plan.parameters, bucket.elements.count};
 }
 
 }  // namespace
@@ -102,31 +100,14 @@ std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int r
   return all;
 }
 
-Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)
-{
-  Traffic sum;
-  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
-  for (std::int64_t pass = 0; pass < sums_of_step(plan, ranks); ++pass)
-    for (const CollectiveShape& call : gradient_calls(plan, ranks)) sum += expected_traffic(call, topology, rank);
-  return sum;
-}
-
-Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank)
-{
-  return expected_traffic(gather_call(plan, bucket), topology, rank);
-}
-
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
-{
-  Traffic sum = gradient_traffic(plan, topology, rank);
-  for (const Bucket& bucket : plan.buckets) sum += gather_traffic(plan, bucket, topology, rank);
-  return sum;
-}
-
-std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks)
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks,
+                                            const std::vector<std::int64_t>& gathers)
 {
   std::vector<CollectiveShape> calls = gradient_calls(plan, ranks);
-  for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    calls.push_back({"all-gather", plan.algorithm, plan.parameters, plan.buckets[b].elements.count});
+    if (!gathers.empty()) calls.back().times = gathers[b];
+  }
   return calls;
 }
 

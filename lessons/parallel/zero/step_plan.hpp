@@ -16,7 +16,7 @@
 #include "lessons/parallel/zero/buckets.hpp"
 
 /// @file
-/// Traffic of a step if each rank owns a shard of the model, computed from the sizes alone.
+/// Messages of a step if each rank owns a shard of the model, computed from the sizes alone.
 
 namespace rankwise {
 
@@ -60,16 +60,10 @@ std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank);
 /// The elements of the shards of each rank.
 std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks);
 
-/// Traffic of one rank for the gradients of a step: reduce-scatters of all buckets.
-Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);
-
-/// Traffic of one rank for one all-gather of a bucket's parameters.
-Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank);
-
-/// Traffic of one rank for a step: gradient_traffic(), and one all-gather of each bucket's parameters.
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
-
-/// The different collectives of a step of @p ranks ranks.
-std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks);
+/// The different collectives of a step of @p ranks ranks: sums of the gradients of each bucket, and all-gathers of its
+/// parameters.
+/// @param gathers  how often a step gathers the parameters of each bucket; none: once.
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks,
+                                            const std::vector<std::int64_t>& gathers = {});
 
 }  // namespace rankwise

@@ -237,7 +237,7 @@ TEST_CASE("kept_bytes: a rank's shards, and the whole replicated tensors")
     }
 }
 
-TEST_CASE("step_traffic: all ranks together send what is gathered and all gradients N-1 times")
+TEST_CASE("collectives_of: all ranks together send what is gathered and all gradients N-1 times")
 {
   for (const int N : {1, 2, 3, 4})
     for (const std::int64_t micro_batch : {0, 1})
@@ -250,7 +250,8 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
           std::int64_t gathered = 0, sent = 0;
           for (const GatherStep& step : gathers)
             for (const std::size_t u : step.gathers) gathered += plan.buckets[u].elements.count;
-          for (int rank = 0; rank < N; ++rank) sent += step_traffic(plan, gathers, one_machine(N), rank).bytes;
+          for (int rank = 0; rank < N; ++rank)
+            sent += expected_traffic(collectives_of(plan, gathers, N), one_machine(N), rank).bytes;
           const std::int64_t micro_batches = micro_batch == 0 ? 1 : 12 / N;
           CHECK(sent ==
                 4 * (N - 1) * (micro_batches * (gathered + plan.table.elements()) + plan.table.replicated().count));
