@@ -31,8 +31,8 @@
 #include "lessons/parallel/mesh/mesh_costs.hpp"
 #include "lessons/parallel/mesh/mesh_forecast.hpp"
 #include "lessons/parallel/mesh/mesh_traffic.hpp"
-#include "lessons/parallel/mesh/text_on_mesh.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/pipeline/text_pipeline.hpp"
 #include "lessons/parallel/pipeline/tied_embedding.hpp"
 #include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 #include "lessons/parallel/zero/gradient_exchange.hpp"
@@ -177,7 +177,7 @@ class MeshParallel {
   /// broadcasts its output.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
-    if (!generator) generator.emplace(run, plan, stages, pp, tp);
+    if (!generator) generator.emplace(run, plan, stages, pp, &tp);
     return generator->next_token(text, number);
   }
 
@@ -328,7 +328,7 @@ class MeshParallel {
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
   std::vector<RowGradients> row_gradients = make_row_gradients(run, stages);  // of each stage: sums over rows
   std::vector<PerformedAction> performed;                                     // in the last step
-  std::optional<TextOnMesh> generator;                                        // used by --sample
+  std::optional<TextPipeline> generator;                                      // used by --sample
 };
 
 }  // namespace rankwise

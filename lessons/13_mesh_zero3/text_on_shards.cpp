@@ -1,6 +1,7 @@
 #include "lessons/13_mesh_zero3/text_on_shards.hpp"
 
 #include "common/collectives/collectives.hpp"
+#include "lessons/parallel/pipeline/text_pipeline.hpp"
 
 namespace rankwise {
 
@@ -11,17 +12,6 @@ TextOnShards::TextOnShards(Run& run, const Model& model, OffloadedParameters& pa
       tp_(tp),
       pass_(run.memory, *run.stream, model, run.shape.type, run.batch.sequence)
 {
-}
-
-/// The logits of the whole vocabulary, of one row.
-Tensor TextOnShards::all_logits(const Tensor& own)
-{
-  const std::int64_t n = own.elements();
-  if (logits_.tensor().empty())
-    logits_ = Buffer(run_.memory, Category::workspace, own.type(), {tp_.ranks() * n}, "all logits");
-  run_.stream->copy(logits_.tensor().slice({tp_.rank() * n, n}), own);
-  all_gather(logits_.tensor(), tp_);
-  return logits_.tensor();
 }
 
 Token TextOnShards::next_token(std::span<const Token> text, std::int64_t number)
@@ -39,9 +29,9 @@ Token TextOnShards::next_token(std::span<const Token> text, std::int64_t number)
   }
   parameters_.use(head);
   const HeadTensors p = head_tensors(parameters_.of(head), embedding_tensors(parameters_.of(0)).token);
-  const Tensor logits = all_logits(pass_.logits(p));
+  const std::vector<float> logits = gather_logits(run_, pass_.logits(p), tp_);
   parameters_.end();
-  return pick_token(read_logits(*run_.stream, logits, run_.config), run_.options.sampling, number);
+  return pick_token(logits, run_.options.sampling, number);
 }
 
 }  // namespace rankwise

@@ -27,14 +27,11 @@ class TextOnShards {
   Token next_token(std::span<const Token> text, std::int64_t number);
 
  private:
-  Tensor all_logits(const Tensor& own);
-
   Run& run_;
   const Model& model_;
   OffloadedParameters& parameters_;
   Group& tp_;
   GeneratingPass pass_;
-  Buffer logits_;
 };
 
 }  // namespace rankwise

@@ -31,8 +31,8 @@
 #include "lessons/parallel/mesh/divided_layers.hpp"
 #include "lessons/parallel/mesh/five_axes_costs.hpp"
 #include "lessons/parallel/mesh/mesh_traffic.hpp"
-#include "lessons/parallel/mesh/text_on_mesh.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
+#include "lessons/parallel/pipeline/text_pipeline.hpp"
 #include "lessons/parallel/pipeline/tied_embedding.hpp"
 #include "lessons/parallel/tensor/vocabulary_parallel_loss.hpp"
 #include "lessons/parallel/zero/gradient_exchange.hpp"
@@ -378,8 +378,7 @@ class FiveAxes {
   std::vector<float> logits_of(const HeadActivations& head, std::int64_t row)
   {
     const std::int64_t stored = run.config.stored_vocabulary(tp.ranks());
-    const Buffer all(run.memory, Category::workspace, run.shape.type, {tp.ranks() * stored}, "all logits");
-    return gather_logits(run, head.logits.slice({row * stored, stored}), all.tensor(), tp);
+    return gather_logits(run, head.logits.slice({row * stored, stored}), tp);
   }
   /// What a tensor of both runs, (2, R, C), has of run @p k; empty if there is none.
   static Tensor half(const Tensor& both, std::size_t k)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,32 +14,34 @@
 
 namespace rankwise {
 
-/// Computes all stages one after the other, each on its rank, which broadcasts the output; meanwhile the other
-/// ranks wait. A token is known only after the last stage. All ranks of the line make this call.
-/// @param stages   of the model, in order.
-/// @param line     the ranks of the pipeline.
-/// @param passes   of this rank's stages, begun with the text so far.
-/// @param compute  computes this rank's stage number @p place: embedding and head, if it has them, and all its
-///                 branches.
-void pass_through(const std::vector<PipelineStage>& stages, Group& line, const std::vector<GeneratingPass>& passes,
-                  const std::function<void(const PipelineStage& stage, std::size_t place)>& compute);
+/// The logits of a token over the whole vocabulary, of which each tensor-parallel rank has a part.
+/// @param part  of this rank, (V / t).
+/// @param tp    the t ranks; all of them make this call.
+std::vector<float> gather_logits(const Run& run, const Tensor& part, Group& tp);
 
-/// Generates text with a model whose layers are whole. All ranks of the pipeline make each call together.
+/// Generates text. The stages are computed one after the other, each on its rank, which broadcasts the output; meanwhile
+/// the other ranks wait: a token is known only after the last stage. All ranks of the pipeline make each call together,
+/// and those that divide its layers.
 class TextPipeline {
  public:
   /// @param stages  of this rank.
-  /// @param line    the ranks of the pipeline. All arguments outlive this object.
-  TextPipeline(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& line);
+  /// @param line    the ranks of the pipeline.
+  /// @param tp      the ranks that divide every layer; null if layers are whole. All arguments outlive this object.
+  TextPipeline(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& line,
+               Group* tp = nullptr);
 
   /// The token that follows a text, the same on all ranks.
   /// @param number  of the token, from 0.
   Token next_token(std::span<const Token> text, std::int64_t number);
 
  private:
+  std::int64_t compute(const PipelineStage& stage, std::size_t place, std::int64_t number);
+
   Run& run_;
   const PipelinePlan& plan_;
   const std::vector<LocalStage>& stages_;
   Group& line_;
+  Group* tp_;
   std::vector<GeneratingPass> passes_;  // one for each stage
 };
 
