@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "common/cuda/devices.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
 
@@ -49,13 +48,11 @@ std::string suggest_options(const TensorParallelOptions& options, int N, std::in
 {
   const int t = options.split.parts(N);
   TensorParallelOptions smaller = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  SmallerRun run = smaller_run(smaller, N, bytes);
   const bool divides = t > 1 && options.batch(1).sequence % t == 0;
   if ((divides && run.fits_with("--sequence-parallel", smaller.split.sequence_parallel, true)) ||
       (divides && run.fits_with("--regather", smaller.split.regather, true)) ||
-      run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true) || fits_with_one_sequence(run, smaller))
     return run.enough();
   return run.least(fmt::format("with {} tensor-parallel ranks", t),
                    "Divide the model among more ranks, or use a smaller one.");

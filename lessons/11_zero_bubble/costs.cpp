@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/pipeline/pipeline_costs.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
@@ -22,10 +21,8 @@ std::int64_t charged_flops(const ZeroBubbleOptions& options, RankOf rank)
 std::string suggest_options(const ZeroBubbleOptions& options, int N, std::int64_t bytes)
 {
   ZeroBubbleOptions smaller = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  if (run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+  SmallerRun run = smaller_run(smaller, N, bytes);
+  if (run.fits_with("--recompute=block", smaller.recompute_blocks, true) || fits_with_one_sequence(run, smaller))
     return run.enough();
   return run.least(fmt::format("with {} stages", N),
                    "Use lesson 09, which keeps less, start more ranks, or use a smaller model.");

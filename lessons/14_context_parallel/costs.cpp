@@ -11,7 +11,6 @@
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/context/context_gradients.hpp"
@@ -176,11 +175,8 @@ std::int64_t charged_flops(const ContextParallelOptions& options, RankOf rank)
 std::string suggest_options(const ContextParallelOptions& options, int N, std::int64_t bytes)
 {
   ContextParallelOptions smaller = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const bool one_pass = options.gradients == DType::bf16;
-  if ((!one_pass && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})) ||
-      run.fits_with("--recompute=block", smaller.recompute_blocks, true))
+  SmallerRun run = smaller_run(smaller, N, bytes);
+  if (fits_with_one_sequence(run, smaller) || run.fits_with("--recompute=block", smaller.recompute_blocks, true))
     return run.enough();
   return run.least(fmt::format("with {} ranks for each sequence", options.context_ranks(N)),
                    "Divide sequences among more ranks (--cp), or use shorter ones.");

@@ -22,6 +22,11 @@ CategoryBytes largest_on_device(const CostsOfRank& costs, int N)
   return largest;
 }
 
+bool fits_with_one_sequence(SmallerRun& run, LessonOptions& options)
+{
+  return options.gradients == DType::f32 && run.fits_with("--micro-batch=1", options.micro_batch, std::int64_t{1});
+}
+
 void check_virtual_time(const CommunicationOptions& options, std::int64_t steps, std::int64_t flops,
                         const Costs& costs)
 {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/program/report.hpp"
 #include "common/program/session.hpp"
+#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/costs.hpp"
 
 /// @file
@@ -19,6 +21,22 @@ using CostsOfRank = std::function<Costs(RankOf)>;
 
 /// Device memory of the rank that needs most, of N ranks.
 CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
+/// The same for the costs() of a lesson's options.
+template <std::derived_from<LessonOptions> Options>
+CategoryBytes largest_on_device(const Options& options, int N)
+{
+  return largest_on_device(CostsOfRank([&](RankOf rank) { return costs(options, rank); }), N);
+}
+
+/// The search for options with which each of N ranks fits into @p bytes of its device.
+/// @param options  which the search changes; outlives it.
+template <class Options>
+SmallerRun smaller_run(const Options& options, int N, std::int64_t bytes)
+{
+  return {[&options, N] { return largest_on_device(options, N).total(); }, bytes};
+}
+/// SmallerRun::fits_with() --micro-batch=1, unless gradients are bf16, which are not summed over micro-batches.
+bool fits_with_one_sequence(SmallerRun& run, LessonOptions& options);
 
 /// Refuses `--link` and `--flops` with which @p steps would take longer than a virtual clock runs, by the costs
 /// that need no messages: operations, and bytes sent at the faster of the links.

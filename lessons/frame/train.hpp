@@ -101,12 +101,10 @@ void check_ranks(const typename L::Options& options, int N)
 {
   check_lesson(options, N);
   check_sizes(options, N, divide(options, RankOf{0, N}));
-  const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
-  const CategoryBytes most = largest_on_device(costs_of_rank, N);
   const auto suggest = [&](std::int64_t bytes) { return suggest_options(options, N, bytes); };
-  check_capacity(options, most, suggest);
+  check_capacity(options, largest_on_device(options, N), suggest);
   check_virtual_time(options.messages, options.last_step(0), charged_flops(options, RankOf{0, N}),
-                     costs_of_rank({0, N}));
+                     costs(options, RankOf{0, N}));
 }
 
 /// Refuses invalid options before anything is allocated or sent, and reads the prompt.
@@ -161,7 +159,7 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   const int N = ranks_of(options, session);
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   begin_report(report, divide(options, RankOf{0, N}).layout, table, options, {});
-  report_plan(report, largest_on_device(costs_of_rank, N), options);
+  report_plan(report, largest_on_device(options, N), options);
   report_planned_traffic(report, costs_of_rank({0, N}));
   if (!options.messages.link.empty()) {
     const std::vector<StepScript> scripts = rehearse<L>(options, N);

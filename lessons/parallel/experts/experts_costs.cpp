@@ -4,7 +4,6 @@
 
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/parallel/experts/expert_gradients.hpp"
@@ -143,12 +142,8 @@ RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
 std::string suggest_options(const ExpertParallelOptions& options, int N, std::int64_t bytes)
 {
   ExpertParallelOptions o = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(o, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const bool one_pass = o.gradients == DType::bf16;
-  if ((!one_pass && run.fits_with("--micro-batch=1", o.micro_batch, std::int64_t{1})) ||
-      run.fits_with("--ep=0", o.ep, 0))
-    return run.enough();
+  SmallerRun run = smaller_run(o, N, bytes);
+  if (fits_with_one_sequence(run, o) || run.fits_with("--ep=0", o.ep, 0)) return run.enough();
   return run.least("with these experts", "Use more ranks, fewer experts, or a smaller model.");
 }
 

@@ -10,7 +10,6 @@
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/context/context_gradients.hpp"
 #include "lessons/parallel/experts/expert_gradients.hpp"
@@ -93,9 +92,7 @@ std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const F
   } catch (const UserError&) {
     return {};
   }
-  const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };
-  return FiveAxesForecast{degrees, largest_on_device(costs_of_rank, N).total(),
-                          step_seconds ? step_seconds(other, N) : 0};
+  return FiveAxesForecast{degrees, largest_on_device(other, N).total(), step_seconds ? step_seconds(other, N) : 0};
 }
 
 namespace {
@@ -126,11 +123,10 @@ const FiveAxesForecast* fastest(const std::vector<FiveAxesForecast>& all, std::i
 std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t bytes)
 {
   FiveAxesOptions smaller = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  SmallerRun run = smaller_run(smaller, N, bytes);
   if (run.fits_with("--zero=1", smaller.mesh.zero, 1) ||
       (options.experts.count == 1 && run.fits_with("--recompute=block", smaller.recompute_blocks, true)) ||
-      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+      fits_with_one_sequence(run, smaller))
     return run.enough();
   const std::vector<FiveAxesForecast> all = forecasts(smaller, N);
   const FiveAxesForecast* const other = fastest(all, bytes);

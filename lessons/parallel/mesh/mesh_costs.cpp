@@ -4,7 +4,6 @@
 
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/mesh/mesh_forecast.hpp"
 #include "lessons/parallel/mesh/mesh_plan.hpp"
@@ -48,14 +47,12 @@ std::int64_t charged_flops(const MeshParallelOptions& options, RankOf rank)
 std::string suggest_options(const MeshParallelOptions& options, int N, std::int64_t bytes)
 {
   MeshParallelOptions smaller = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  SmallerRun run = smaller_run(smaller, N, bytes);
   const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than 1f1b with one stage a rank
   if (run.fits_with("--zero=1", smaller.mesh.zero, 1) ||
       (keeps_more &&
        run.fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
-      run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true) || fits_with_one_sequence(run, smaller))
     return run.enough();
   const auto other = fastest_mesh(N, bytes, [&](const Layout& l) { return forecast(smaller, l, N); });
   return run.least("on this mesh", other ? fmt::format("With these options --dp={} --tp={} --pp={} fits.",

@@ -62,9 +62,7 @@ std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const L
   } catch (const UserError&) {
     return {};
   }
-  const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };
-  return MeshForecast{layout, largest_on_device(costs_of_rank, N).total(),
-                      step_seconds ? step_seconds(other, N) : 0};
+  return MeshForecast{layout, largest_on_device(other, N).total(), step_seconds ? step_seconds(other, N) : 0};
 }
 
 void report_plan(Report& report, const MeshParallelOptions& options, int N, const MeshStepSeconds& step_seconds)

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "common/messages/mesh.hpp"
-#include "gpt2/smaller_run.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/parallel/offload/capacity.hpp"
@@ -147,15 +146,13 @@ void prepare(const MeshZeroOptions& options, RankOf rank)
 std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t bytes)
 {
   MeshZeroOptions o = options;
-  const auto costs_of_rank = [&](RankOf rank) { return costs(o, rank); };
-  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  SmallerRun run = smaller_run(o, N, bytes);
   const std::int64_t t = options.degrees(N).tp;
   const bool divides = t > 1 && options.batch(1).sequence % t == 0;
   if (run.fits_with("--zero=3", o.zero, 3) || run.fits_with("--shard-ranks=0", o.shard_ranks, 0) ||
       (divides && run.fits_with("--sequence-parallel", o.sequence_parallel, true)) ||
       run.fits_with("--recompute=block", o.recompute_blocks, true) ||
-      run.fits_with("--offload=all", o.offload.what, Offload::all) ||
-      (o.gradients == DType::f32 && run.fits_with("--micro-batch=1", o.micro_batch, std::int64_t{1})) ||
+      run.fits_with("--offload=all", o.offload.what, Offload::all) || fits_with_one_sequence(run, o) ||
       run.fits_with("--prefetch=0", o.gathering.prefetch, std::int64_t{0}) ||
       run.fits_with("--unit=branch", o.gathering.unit, UnitKind::branch) ||
       run.fits_with("--reshard=after-forward", o.gathering.reshard, Reshard::after_forward) ||

@@ -1,7 +1,7 @@
 #include "lessons/parallel/offload/offload_costs.hpp"
 
 #include "gpt2/gradient_sum.hpp"
-#include "gpt2/smaller_run.hpp"
+#include "lessons/frame/plan.hpp"
 #include "lessons/parallel/offload/offload_report.hpp"
 #include "lessons/parallel/zero/received_shards.hpp"
 
@@ -42,8 +42,7 @@ std::string suggest_options(const ZeroOffloadOptions& options, int N, std::int64
   ZeroOffloadOptions o = options;
   SmallerRun run([&] { return in_tier(Tier::device, costs(o, {0, N}).most).total(); }, bytes);
   if (run.fits_with("--offload=all", o.offload.what, Offload::all) ||
-      run.fits_with("--recompute=block", o.recompute_blocks, true) ||
-      (o.gradients == DType::f32 && run.fits_with("--micro-batch=1", o.micro_batch, std::int64_t{1})) ||
+      run.fits_with("--recompute=block", o.recompute_blocks, true) || fits_with_one_sequence(run, o) ||
       run.fits_with("--prefetch=0", o.gathering.prefetch, std::int64_t{0}) ||
       run.fits_with("--unit=branch", o.gathering.unit, UnitKind::branch) ||
       run.fits_with("--reshard=after-forward", o.gathering.reshard, Reshard::after_forward) ||
