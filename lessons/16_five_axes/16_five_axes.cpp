@@ -437,7 +437,8 @@ class FiveAxes {
   }
   std::string describe()
   {
-    return fmt::format("{}; collectives by {}; {}{}", rankwise::describe(axes_plan.degrees),
+    const auto& [layout, cp_ranks, ep_ranks] = axes_plan.degrees;
+    return fmt::format("{}; collectives by {}; {}{}", rankwise::describe(layout, cp_ranks, ep_ranks),
                        describe_algorithm(mesh.world()), rankwise::describe(plan),
                        options.mesh.show_groups ? "\n" + mesh.table() : "");
   }

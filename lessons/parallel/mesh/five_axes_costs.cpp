@@ -1,19 +1,14 @@
 #include "lessons/parallel/mesh/five_axes_costs.hpp"
 
-#include <algorithm>
-#include <limits>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "common/base/json.hpp"
-#include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
-#include "lessons/frame/plan.hpp"
 #include "lessons/parallel/context/context_gradients.hpp"
 #include "lessons/parallel/experts/expert_gradients.hpp"
-#include "lessons/parallel/mesh/mesh_forecast.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
 
@@ -77,44 +72,31 @@ std::int64_t charged_flops(const FiveAxesOptions& options, RankOf rank)
 
 // ---- Time -----------------------------------------------------------------------------------------------------------
 
-std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N,
-                                         const FiveAxesStepSeconds& step_seconds)
-{
-  FiveAxesOptions other = options;
-  other.mesh.dp = static_cast<int>(degrees.layout.dp);
-  other.mesh.tp = static_cast<int>(degrees.layout.tp);
-  other.mesh.pp = static_cast<int>(degrees.layout.pp);
-  other.cp = degrees.cp;
-  other.ep = degrees.ep;
-  if (other.mesh.tp == 1) other.mesh.sequence_parallel = other.mesh.regather = false;
-  try {
-    check_lesson(other, N);
-  } catch (const UserError&) {
-    return {};
-  }
-  return FiveAxesForecast{degrees, largest_on_device(other, N).total(), step_seconds ? step_seconds(other, N) : 0};
-}
-
 namespace {
 
 /// The forecasts of all meshes of N ranks.
-std::vector<FiveAxesForecast> forecasts(const FiveAxesOptions& options, int N,
-                                        const FiveAxesStepSeconds& step_seconds = {})
+std::vector<MeshForecast> forecasts(const FiveAxesOptions& options, int N,
+                                    const StepSeconds<FiveAxesOptions>& step_seconds = {})
 {
-  std::vector<FiveAxesForecast> all;
-  for (const FiveDegrees& degrees : all_degrees(N, options.experts.count))
-    if (const auto one = forecast(options, degrees, N, step_seconds)) all.push_back(*one);
+  std::vector<MeshForecast> all;
+  for (const FiveDegrees& degrees : all_degrees(N, options.experts.count)) {
+    FiveAxesOptions other = options;
+    other.mesh = options.mesh.with(degrees.layout);
+    other.cp = degrees.cp;
+    other.ep = degrees.ep;
+    const MeshForecast mesh{.layout = degrees.layout, .cp = degrees.cp, .ep = degrees.ep};
+    if (const auto one = forecast_with(mesh, other, N, step_seconds)) all.push_back(*one);
+  }
   return all;
 }
 
-/// The fastest of those that fit in memory, and among equally fast ones the one that needs least; null if none fits.
-const FiveAxesForecast* fastest(const std::vector<FiveAxesForecast>& all, std::int64_t capacity)
+/// The fastest of those that fit in memory, and among equally fast ones the one that needs least; empty if none fits.
+std::optional<MeshForecast> fastest(const std::vector<MeshForecast>& all, std::int64_t capacity)
 {
-  const FiveAxesForecast* best = nullptr;
-  for (const FiveAxesForecast& one : all)
-    if (one.bytes <= capacity &&
-        (best == nullptr || std::pair(one.step_s, one.bytes) < std::pair(best->step_s, best->bytes)))
-      best = &one;
+  std::optional<MeshForecast> best;
+  for (const MeshForecast& one : all)
+    if (one.bytes <= capacity && (!best || std::pair(one.step_s, one.bytes) < std::pair(best->step_s, best->bytes)))
+      best = one;
   return best;
 }
 
@@ -128,38 +110,22 @@ std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t 
       (options.experts.count == 1 && run.fits_with("--recompute=block", smaller.recompute_blocks, true)) ||
       fits_with_one_sequence(run, smaller))
     return run.enough();
-  const std::vector<FiveAxesForecast> all = forecasts(smaller, N);
-  const FiveAxesForecast* const other = fastest(all, bytes);
-  return run.least("on this mesh", other != nullptr ? fmt::format("With these options another mesh fits: {}.",
-                                                                  describe(other->degrees))
-                                                    : "Start more ranks, or use a smaller model.");
+  const std::optional<MeshForecast> other = fastest(forecasts(smaller, N), bytes);
+  return run.least("on this mesh", other
+                                       ? fmt::format("With these options another mesh fits: {}.", describe(*other))
+                                       : "Start more ranks, or use a smaller model.");
 }
 
-void report_plan(Report& report, const FiveAxesOptions& options, int N, const FiveAxesStepSeconds& step_seconds)
+void report_plan(Report& report, const FiveAxesOptions& options, int N,
+                 const StepSeconds<FiveAxesOptions>& step_seconds)
 {
   report_plan(report, plan_of(options, {0, N}).mesh.pipeline, parse_flops(options.messages.flops));
   if (options.messages.link.empty()) return;
   if (N > most_ranks_of_all_five)
     return report.comment(
         fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_five));
-  const std::vector<FiveAxesForecast> all = forecasts(options, N, step_seconds);
-  std::vector<Line> lines;
-  for (const FiveAxesForecast& one : all) {
-    const Layout& l = one.degrees.layout;
-    lines.push_back({describe(one.degrees), fmt::format("{:.4g}", one.step_s), "",
-                     "s a step; " + group_digits(one.bytes) + " bytes"});
-    report.json()["meshes"].push_back({{"dp", l.dp},
-                                       {"tp", l.tp},
-                                       {"pp", l.pp},
-                                       {"cp", one.degrees.cp},
-                                       {"ep", one.degrees.ep},
-                                       {"bytes", one.bytes},
-                                       {"step_s", one.step_s}});
-  }
-  report.block("meshes", lines);
-  const std::int64_t limit = options.memory_limit.value;
-  const FiveAxesForecast* const best = fastest(all, limit > 0 ? limit : std::numeric_limits<std::int64_t>::max());
-  report.comment(best != nullptr ? "fastest that fits: " + describe(best->degrees) : "no mesh fits");
+  const std::vector<MeshForecast> all = forecasts(options, N, step_seconds);
+  report_meshes(report, all, fastest(all, memory_limit(options)));
 }
 
 }  // namespace rankwise

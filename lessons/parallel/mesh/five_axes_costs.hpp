@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "common/program/report.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/parallel/mesh/five_axes_plan.hpp"
+#include "lessons/parallel/mesh/mesh_forecast.hpp"
 
 /// @file
 /// Memory, traffic and time of a rank on five axes, from the sizes alone.
@@ -28,25 +27,11 @@ std::int64_t charged_flops(const FiveAxesOptions& options, RankOf rank);
 /// Options with which the run would fit into @p bytes, as a sentence.
 std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t bytes);
 
-/// Expected memory and time of a run on one mesh.
-struct FiveAxesForecast {
-  FiveDegrees degrees;     ///< the mesh's
-  std::int64_t bytes = 0;  ///< memory of the rank that needs most
-  double step_s = 0;       ///< seconds a step; 0 without --link
-};
-
-/// Seconds of a step of N ranks with these options: rehearse(), which the frame hands over.
-using FiveAxesStepSeconds = std::function<double(const FiveAxesOptions&, int N)>;
-
-/// The forecast of a run on another mesh of N ranks; empty if the model cannot be divided so.
-/// @param step_seconds  none: the time is 0.
-std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N,
-                                         const FiveAxesStepSeconds& step_seconds = {});
-
 /// The number of ranks up to which all meshes are rehearsed; there are more meshes than in lesson 10.
 inline constexpr int most_ranks_of_all_five = 16;
 
 /// Prints in a dry run the stages, the planned schedule, and with --link the forecast of all meshes.
-void report_plan(Report& report, const FiveAxesOptions& options, int N, const FiveAxesStepSeconds& step_seconds);
+void report_plan(Report& report, const FiveAxesOptions& options, int N,
+                 const StepSeconds<FiveAxesOptions>& step_seconds);
 
 }  // namespace rankwise

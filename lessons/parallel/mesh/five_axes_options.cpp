@@ -81,12 +81,6 @@ std::vector<FiveDegrees> all_degrees(int N, std::int64_t experts)
   return all;
 }
 
-std::string describe(const FiveDegrees& degrees)
-{
-  const Layout& l = degrees.layout;
-  return fmt::format("dp={} tp={} pp={} cp={} ep={}", l.dp, l.tp, l.pp, degrees.cp, degrees.ep);
-}
-
 namespace {
 
 /// Refuses degrees whose product is not the number of ranks.

@@ -49,7 +49,5 @@ void check_lesson(const FiveAxesOptions& options, int N);
 /// All degrees of N ranks with @p experts experts: every product of dp, tp, pp and cp, and every e that divides dp and the
 /// experts.
 std::vector<FiveDegrees> all_degrees(int N, std::int64_t experts);
-/// The degrees as text, as "dp=2 tp=1 pp=1 cp=2 ep=2".
-std::string describe(const FiveDegrees& degrees);
 
 }  // namespace rankwise

@@ -1,14 +1,11 @@
 #include "lessons/parallel/mesh/mesh_forecast.hpp"
 
 #include <limits>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
-#include "lessons/frame/plan.hpp"
 #include "lessons/parallel/mesh/mesh_costs.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 
@@ -30,50 +27,55 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
   return best;
 }
 
-void report_meshes(Report& report, int ranks, std::int64_t capacity,
-                   const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
+std::int64_t memory_limit(const LessonOptions& options)
 {
-  const auto name = [](const Layout& l) { return fmt::format("dp={} tp={} pp={}", l.dp, l.tp, l.pp); };
+  return options.memory_limit.value > 0 ? options.memory_limit.value : std::numeric_limits<std::int64_t>::max();
+}
+
+std::string describe(const MeshForecast& mesh)
+{
+  return describe(mesh.layout, mesh.cp, mesh.ep);
+}
+
+void report_meshes(Report& report, const std::vector<MeshForecast>& all, const std::optional<MeshForecast>& fastest)
+{
   std::vector<Line> lines;
-  for (const Layout& layout : factorisations(ranks)) {
-    const std::optional<MeshForecast> one = forecast(layout);
-    if (!one) continue;
-    lines.push_back(
-        {name(layout), fmt::format("{:.4g}", one->step_s), "", "s a step; " + group_digits(one->bytes) + " bytes"});
-    report.json()["meshes"].push_back(
-        {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}, {"bytes", one->bytes}, {"step_s", one->step_s}});
+  for (const MeshForecast& mesh : all) {
+    lines.push_back({describe(mesh), fmt::format("{:.4g}", mesh.step_s), "",
+                     "s a step; " + group_digits(mesh.bytes) + " bytes"});
+    nlohmann::json entry = {{"dp", mesh.layout.dp},
+                            {"tp", mesh.layout.tp},
+                            {"pp", mesh.layout.pp},
+                            {"bytes", mesh.bytes},
+                            {"step_s", mesh.step_s}};
+    if (mesh.cp > 0) entry.update({{"cp", mesh.cp}, {"ep", mesh.ep}});
+    report.json()["meshes"].push_back(entry);
   }
   report.block("meshes", lines);
-  const std::int64_t limit = capacity > 0 ? capacity : std::numeric_limits<std::int64_t>::max();
-  const std::optional<MeshForecast> best = fastest_mesh(ranks, limit, forecast);
-  report.comment(best ? "fastest that fits: " + name(best->layout) : "no mesh fits");
+  report.comment(fastest ? "fastest that fits: " + describe(*fastest) : "no mesh fits");
 }
 
 std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N,
-                                     const MeshStepSeconds& step_seconds)
+                                     const StepSeconds<MeshParallelOptions>& step_seconds)
 {
   MeshParallelOptions other = options;
-  other.mesh.dp = static_cast<int>(layout.dp);
-  other.mesh.tp = static_cast<int>(layout.tp);
-  other.mesh.pp = static_cast<int>(layout.pp);
-  if (layout.tp == 1) other.mesh.sequence_parallel = other.mesh.regather = false;
-  try {
-    check_lesson(other, N);
-  } catch (const UserError&) {
-    return {};
-  }
-  return MeshForecast{layout, largest_on_device(other, N).total(), step_seconds ? step_seconds(other, N) : 0};
+  other.mesh = options.mesh.with(layout);
+  return forecast_with({.layout = layout}, other, N, step_seconds);
 }
 
-void report_plan(Report& report, const MeshParallelOptions& options, int N, const MeshStepSeconds& step_seconds)
+void report_plan(Report& report, const MeshParallelOptions& options, int N,
+                 const StepSeconds<MeshParallelOptions>& step_seconds)
 {
   report_plan(report, plan_of(options, {0, N}).pipeline, parse_flops(options.messages.flops));
   if (options.messages.link.empty()) return;
   if (N > most_ranks_of_all_meshes)
-    report.comment(fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_meshes));
-  else
-    report_meshes(report, N, options.memory_limit.value,
-                  [&](const Layout& layout) { return forecast(options, layout, N, step_seconds); });
+    return report.comment(
+        fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_meshes));
+  const auto forecast_of = [&](const Layout& layout) { return forecast(options, layout, N, step_seconds); };
+  std::vector<MeshForecast> all;
+  for (const Layout& layout : factorisations(N))
+    if (const std::optional<MeshForecast> one = forecast_of(layout)) all.push_back(*one);
+  report_meshes(report, all, fastest_mesh(N, memory_limit(options), forecast_of));
 }
 
 }  // namespace rankwise

@@ -33,6 +33,16 @@ SplitOptions MeshOptions::split(int ranks) const
   return options;
 }
 
+MeshOptions MeshOptions::with(const Layout& degrees) const
+{
+  MeshOptions other = *this;
+  other.dp = static_cast<int>(degrees.dp);
+  other.tp = static_cast<int>(degrees.tp);
+  other.pp = static_cast<int>(degrees.pp);
+  if (other.tp == 1) other.sequence_parallel = other.regather = false;
+  return other;
+}
+
 void declare(OptionTable& table, MeshOptions& o)
 {
   const std::string group = "3D parallelism";
@@ -99,6 +109,12 @@ void check_mesh_options(const MeshOptions& options, int ranks)
                                     degrees, ranks, product)
                       : fmt::format("{} make {} ranks, but {} were started.", degrees, product, ranks),
                   possible_degrees(ranks));
+}
+
+std::string describe(const Layout& layout, int cp, int ep)
+{
+  const std::string text = fmt::format("dp={} tp={} pp={}", layout.dp, layout.tp, layout.pp);
+  return cp == 0 ? text : text + fmt::format(" cp={} ep={}", cp, ep);
 }
 
 std::vector<Axis> axes_of(const Layout& layout)

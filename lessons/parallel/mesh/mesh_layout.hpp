@@ -34,6 +34,8 @@ struct MeshOptions {
   Layout layout(int ranks) const;
   /// The options of lesson 08 for this mesh.
   SplitOptions split(int ranks) const;
+  /// The same options with other degrees; without those of sequence parallelism, if tp is one.
+  MeshOptions with(const Layout& degrees) const;
 };
 
 /// Declares all of them.
@@ -45,6 +47,10 @@ void check_mesh_options(const MeshOptions& options, int ranks);
 
 /// All factorisations of a number as dp tp pp, ordered by tp, then pp.
 std::vector<Layout> factorisations(int ranks);
+
+/// The degrees as text, as "dp=2 tp=1 pp=1", or "dp=2 tp=1 pp=1 cp=2 ep=2".
+/// @param cp, ep  those of lesson 16; 0 without these axes.
+std::string describe(const Layout& layout, int cp = 0, int ep = 0);
 
 /// The axes of the mesh, the outermost first: pp, dp, tp.
 std::vector<Axis> axes_of(const Layout& layout);
