@@ -1,7 +1,5 @@
 #pragma once
 
-#include "lessons/frame/options.hpp"
-#include "lessons/parallel/pipeline/pipeline_options.hpp"
 #include "lessons/parallel/pipeline/pipeline_plan.hpp"
 
 /// @file
@@ -9,10 +7,9 @@
 
 namespace rankwise {
 
-/// Options of training, and of the stages of N ranks.
-struct ZeroBubbleOptions : LessonOptions {
-  PipelineOptions pipeline;  ///< only `--partition`: each rank has one stage, and the schedule is ZB-H1
-};
+/// Options of training, and of the stages of N ranks: of a pipeline's only `--partition`, because each rank has one
+/// stage, and the schedule is ZB-H1.
+struct ZeroBubbleOptions : PipelineParallelOptions {};
 
 /// The whole global batch passes through one pipeline of all N ranks, in micro-batches of one shape.
 Division divide(const ZeroBubbleOptions& options, RankOf rank);

@@ -8,11 +8,6 @@
 
 namespace rankwise {
 
-Costs costs(const PipelineParallelOptions& options, RankOf rank)
-{
-  return costs(plan_of(options, rank.ranks), options, rank);
-}
-
 Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
 {
   const auto [r, p] = rank;
@@ -40,11 +35,6 @@ Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
          tied_traffic(p, r, options.algorithm(), options.gradients, token_elements(plan.table), ends),
          "2 V C in all, between first and last stage"});
   return costs;
-}
-
-std::int64_t charged_flops(const PipelineParallelOptions& options, RankOf rank)
-{
-  return plan_of(options, rank.ranks).flops_of(rank.rank);
 }
 
 std::string suggest_options(const PipelineParallelOptions& options, int N, std::int64_t bytes)

@@ -8,11 +8,11 @@
 #include "common/base/partition.hpp"
 #include "common/program/options.hpp"
 #include "gpt2/config.hpp"
-#include "gpt2/training_options.hpp"
+#include "lessons/frame/options.hpp"
 #include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 
 /// @file
-/// The options of a pipeline.
+/// The options of a pipeline, and of a run in which all ranks form one.
 
 namespace rankwise {
 
@@ -35,6 +35,18 @@ struct PipelineOptions {
 
 /// Declares all of them.
 void declare(OptionTable& table, PipelineOptions& options);
+
+/// Options of training, and of a pipeline of N ranks.
+struct PipelineParallelOptions : LessonOptions {
+  PipelineOptions pipeline;  ///< schedule and stages
+};
+
+/// The whole global batch passes through one pipeline of all N ranks, in micro-batches of one shape.
+Division divide(const PipelineParallelOptions& options, RankOf rank);
+/// Declares them.
+void declare(OptionTable& table, PipelineParallelOptions& options);
+/// Refuses sizes that do not match each other, and pipelines that check_pipeline() refuses.
+void check_lesson(const PipelineParallelOptions& options, int N);
 
 /// Default of --micro-batch: the largest that gives at least max(p, 4) micro-batches, with interleaving a multiple
 /// of p of them; at least 1.

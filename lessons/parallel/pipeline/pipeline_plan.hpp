@@ -11,7 +11,7 @@
 #include "common/messages/topology.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/parameter_table.hpp"
-#include "lessons/parallel/pipeline/pipeline_parallel_options.hpp"
+#include "lessons/parallel/pipeline/pipeline_options.hpp"
 #include "lessons/parallel/pipeline/pipeline_schedule.hpp"
 #include "lessons/parallel/pipeline/schedule_check.hpp"
 #include "lessons/parallel/pipeline/stage.hpp"

@@ -7,7 +7,6 @@
 
 #include "common/base/json.hpp"
 #include "common/collectives/collectives.hpp"
-#include "common/messages/layers/link_options.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -113,11 +112,6 @@ void report_plan(Report& report, const PipelinePlan& plan, double flops_per_s)
 {
   report.comment(describe_stages(plan));
   report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}}, flops_per_s);
-}
-
-void report_plan(Report& report, const PipelineParallelOptions& options, int N)
-{
-  report_plan(report, plan_of(options, N), parse_flops(options.messages.flops));
 }
 
 }  // namespace rankwise

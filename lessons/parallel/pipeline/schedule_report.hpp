@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "common/messages/group.hpp"
+#include "common/messages/layers/link_options.hpp"
 #include "common/messages/layers/virtual_clock.hpp"
 #include "common/program/report.hpp"
 #include "lessons/frame/run.hpp"
@@ -47,7 +49,11 @@ void report_schedule(Report& report, const PipelinePlan& plan, const std::vector
 /// Prints in a dry run the stages and the planned schedule.
 /// @param flops_per_s  of a rank.
 void report_plan(Report& report, const PipelinePlan& plan, double flops_per_s);
-/// The same for a run of lesson 09 on N ranks.
-void report_plan(Report& report, const PipelineParallelOptions& options, int N);
+/// The same for a pipeline of N ranks.
+template <std::derived_from<PipelineParallelOptions> Options>
+void report_plan(Report& report, const Options& options, int N)
+{
+  report_plan(report, plan_of(options, N), parse_flops(options.messages.flops));
+}
 
 }  // namespace rankwise
