@@ -4,7 +4,10 @@
 
 #include "common/cuda/devices.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/frame/replicas.hpp"
+#include "lessons/parallel/tensor/row_gradients.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
+#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 
 namespace rankwise {
 
@@ -14,15 +17,9 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   const Division division = divide(options, rank);
   const ActivationShape& shape = division.shape;
   const ParameterTable table(config, shape.part);
-  const Arithmetic arithmetic(options.arithmetic);
-  const SplitPlan plan{config,
-                       shape,
-                       division.micro_batches(),
-                       gradient_layout(table, options.gradients),
-                       arithmetic.separates_tied(),
-                       options.algorithm(),
-                       {},
-                       options.leaves()};
+  const SplitPlan plan{config, shape, division.micro_batches(), options.algorithm()};
+  const std::vector<CollectiveShape> sums =
+      gradient_sums(options, gradient_layout(table, options.gradients), options.leaves());
   const int part = shape.part.index, t = shape.part.count, replica = division.replica.rank;
   const auto along = [&](const std::string& axis) {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
@@ -32,14 +29,18 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
   bytes = unsharded_bytes(options, division);
-  bytes[Category::communication] = message_bytes(plan, tp, dp, part, replica) +
-                                   host_values_bytes(options.device, t) +
-                                   host_values_bytes(options.device, options.split.dp);
+  std::vector<CollectiveShape> of_replicas = sums;
+  of_replicas.push_back({"all-reduce", options.algorithm(), DType::i64, loss_numbers});
+  bytes[Category::communication] =
+      scratch_bytes(tensor_parallel_collectives(plan), tp, part) + scratch_bytes(of_replicas, dp, replica) +
+      TensorParallelMessages::bytes(shape, config.channels) +
+      bytes_of(DType::f32) * RowGradients::elements(table, shape) + host_values_bytes(options.device, t) +
+      host_values_bytes(options.device, options.split.dp);
   costs.most = costs.kept;
 
   costs.sent = {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}};
   if (options.split.dp > 1)
-    costs.sent.push_back({"dp", "a step, to replicas", replica_traffic(plan, dp, replica),
+    costs.sent.push_back({"dp", "a step, to replicas", expected_traffic(sums, dp, replica),
                           "2 (dp-1)/dp of P_t" + describe_subtrees(options, division.replica)});
   return costs;
 }

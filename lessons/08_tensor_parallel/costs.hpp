@@ -17,7 +17,7 @@ namespace rankwise {
 ///     model state   16 P_t bytes (bf16: 18 P_t or 16 P_t), P_t = P / t plus (1 - 1/t) of the replicated parameters
 ///     activations   s R (4 C + 12 C / t) a layer; with --sequence-parallel 2 C + 14 C / t, with --regather 16 C / t
 ///     sent, tp      tensor_parallel_traffic(): 8 (t-1)/t B T C elements a layer and micro-batch
-///     sent, dp      replica_traffic(): 2 (dp-1)/dp of P_t gradients in a step
+///     sent, dp      gradient_sums(): 2 (dp-1)/dp of P_t gradients in a step
 Costs costs(const TensorParallelOptions& options, RankOf rank);
 
 /// Options with which the run would fit into @p bytes, as a sentence.

@@ -37,19 +37,9 @@ struct Plan {
   }
   bool ring() const { return options.attention == AttentionBy::ring; }
   bool tree() const { return arithmetic.continues_tree(); }
+  std::vector<CollectiveShape> sums() const { return gradient_sums(options, gradients, 0); }
   RingSizes sizes() const { return {config, division.shape, runs, arithmetic, options.algorithm()}; }
 };
-
-/// All-reduces of the gradients: one sum, or two where the tied embedding's contributions are separate.
-std::vector<CollectiveShape> sums(const Plan& plan)
-{
-  const auto sum = [&](std::int64_t elements) {
-    return CollectiveShape{"all-reduce", plan.options.algorithm(), plan.gradients.type, elements};
-  };
-  std::vector<CollectiveShape> calls{sum(plan.gradients.elements)};
-  if (plan.arithmetic.separates_tied()) calls.push_back(sum(plan.gradients.tied.count));
-  return calls;
-}
 
 /// Collectives along cp in the attention of one layer: forward, backward.
 std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
@@ -76,7 +66,7 @@ Traffic along_context(const Plan& plan)
   Traffic sent = plan.config.layers * (plan.division.shape.recompute ? 2 : 1) * pass;
   sent += plan.config.layers * back;
   // In the order of the tree the gradients of a sequence too: those of each run, or of both.
-  if (plan.tree()) sent += (plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1) * all(sums(plan));
+  if (plan.tree()) sent += (plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1) * all(plan.sums());
   return plan.division.micro_batches() * sent;
 }
 
@@ -86,13 +76,13 @@ std::int64_t communication_bytes(const Plan& plan)
   // Exact arithmetic sums gradients along cp, then along dp; fast arithmetic once, over all ranks.
   std::vector<CollectiveShape> of_context = exchanges(plan, true);
   if (plan.tree()) {
-    const std::vector<CollectiveShape> gradients = sums(plan);
+    const std::vector<CollectiveShape> gradients = plan.sums();
     of_context.insert(of_context.end(), gradients.begin(), gradients.end());
   }
   std::int64_t bytes =
-      message_bytes(plan.options, plan.tree() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
+      message_bytes(plan.options, plan.tree() ? std::vector<CollectiveShape>{} : plan.sums(), plan.rank) +
       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
-  if (plan.tree()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
+  if (plan.tree()) bytes += scratch_bytes(plan.sums(), plan.along("dp"), plan.place[0]);
   if (plan.ring()) return bytes + plan.sizes().message_bytes();
   return bytes + 2 * bytes_of(plan.division.shape.type) * exchanges(plan, false).front().count;
 }
@@ -132,11 +122,11 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
        plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
   if (plan.tree())
     costs.sent.push_back({"dp", "a step, to replicas",
-                          expected_traffic(sums(plan), plan.along("dp"), plan.place[0]),
+                          expected_traffic(plan.sums(), plan.along("dp"), plan.place[0]),
                           "2 (dp-1)/dp of the gradients"});
   else
     costs.sent.push_back({"world", "a step, to all ranks",
-                          expected_traffic(sums(plan), options.topology(rank.ranks), rank.rank),
+                          expected_traffic(plan.sums(), options.topology(rank.ranks), rank.rank),
                           "2 (N-1)/N of the gradients"});
   return costs;
 }

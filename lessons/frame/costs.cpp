@@ -8,7 +8,6 @@
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
-#include "gpt2/gradient_sum.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -26,6 +25,16 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& divi
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   return bytes;
+}
+
+std::vector<CollectiveShape> gradient_sums(const LessonOptions& options, const GradientLayout& gradients,
+                                           std::int64_t leaves)
+{
+  std::vector<CollectiveShape> calls{{"all-reduce", options.algorithm(), gradients.type, gradients.elements}};
+  if (Arithmetic(options.arithmetic).separates_tied())
+    calls.push_back({"all-reduce", options.algorithm(), gradients.type, gradients.tied.count});
+  for (CollectiveShape& call : calls) call.leaves = leaves;
+  return calls;
 }
 
 std::string describe_subtrees(const LessonOptions& options, RankOf replica)

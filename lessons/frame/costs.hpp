@@ -8,6 +8,7 @@
 #include "common/memory/memory_ledger.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
 #include "gpt2/activations.hpp"
+#include "gpt2/gradient_sum.hpp"
 #include "lessons/frame/options.hpp"
 
 /// @file
@@ -38,6 +39,12 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& divi
 /// Bytes of a rank's message buffers: scratch for collectives of all ranks, @p calls and the sum of losses, and
 /// copies of values on the host.
 std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank);
+
+/// The all-reduces of a step's gradients: of all of them, and where the arithmetic keeps the tied embedding's second
+/// contribution as a separate sum (GradientSum::sums()), of that one.
+/// @param leaves  of the sums, LessonOptions::leaves() for PartialSum; 0 for sums that are whole on each rank.
+std::vector<CollectiveShape> gradient_sums(const LessonOptions& options, const GradientLayout& gradients,
+                                           std::int64_t leaves);
 
 /// Suffix of the traffic formula of a sum over replicas, for the report: how many subtrees of it a replica
 /// sends; nothing if one.

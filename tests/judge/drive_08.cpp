@@ -42,8 +42,7 @@ const Exercise bytes("08.3", [](const Json& in) -> Json {
                           .tokens = in["divides_rows"] ? part : Part{},
                           .regather = in["regather"]};
     if (in["units"][1] > 0) shape.units = {in["units"][0], in["units"][1]};
-    const ParameterTable table(config, part);
-    SplitPlan plan{config, shape, in["micro_batches"], gradient_layout(table, DType::f32), false, Algorithm::ring};
+    SplitPlan plan{config, shape, in["micro_batches"], Algorithm::ring};
     for (const Json& numbers : in["row_sums"]) plan.of_row_sums.push_back(numbers);
     const Traffic sent = tensor_parallel_traffic(plan, testing::one_machine(part.count), index);
     ranks.push_back({{"messages", sent.messages}, {"bytes", sent.bytes}});

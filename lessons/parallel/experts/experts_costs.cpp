@@ -52,13 +52,10 @@ namespace {
 /// The collectives of a step along each axis: world, replicas.
 std::vector<std::vector<CollectiveShape>> sums_of(const ExpertParallelOptions& options, const ParameterTable& table)
 {
-  const auto sum = [&](std::int64_t elements) {
-    return CollectiveShape{"all-reduce", options.algorithm(), options.gradients, elements};
-  };
-  std::vector<CollectiveShape> world{sum(table.experts().first)}, replicas;
-  if (Arithmetic(options.arithmetic).separates_tied()) world.push_back(sum(table.entries().front().elements.count));
-  if (!table.experts().empty()) replicas.push_back(sum(table.experts().count));
-  return {world, replicas};
+  std::vector<CollectiveShape> replicas;
+  if (!table.experts().empty())
+    replicas.push_back({"all-reduce", options.algorithm(), options.gradients, table.experts().count});
+  return {gradient_sums(options, dense_gradients(table, options.gradients), 0), replicas};
 }
 
 /// The ranks along an axis of the mesh.

@@ -123,11 +123,7 @@ namespace {
 /// The plan of one stage's tensor-parallel messages.
 SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
 {
-  return {plan.pipeline.config,
-          plan.pipeline.shape_of(stage),
-          plan.runs * plan.pipeline.schedule.micro_batches,
-          gradient_layout(plan.pipeline.table, stage, plan.gradients),
-          plan.tied_separate,
+  return {plan.pipeline.config, plan.pipeline.shape_of(stage), plan.runs * plan.pipeline.schedule.micro_batches,
           plan.algorithm};
 }
 

@@ -66,8 +66,7 @@ SplitPlan split_plan(const MeshZeroOptions& options, const StepPlan& plan, RankO
 {
   const Division division = divide(options, rank);
   const ActivationShape& shape = division.shape;
-  SplitPlan split{options.config(), shape, division.micro_batches(), sums_of(plan), plan.tied_separate,
-                  plan.algorithm,   {}};
+  SplitPlan split{options.config(), shape, division.micro_batches(), plan.algorithm};
   for (const Bucket& unit : plan.buckets)
     if (const std::int64_t n = RowGradients::elements(plan.table, shape, unit.elements); n > 0)
       split.of_row_sums.push_back(n);

@@ -5,7 +5,6 @@
 #include "common/collectives/collectives.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/parallel/tensor/row_gradients.hpp"
-#include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
 
 namespace rankwise {
 
@@ -44,24 +43,6 @@ std::vector<CollectiveShape> tensor_parallel_calls(const SplitPlan& plan)
   return calls;
 }
 
-/// A step's collectives among replicas.
-std::vector<CollectiveShape> replica_calls(const SplitPlan& plan)
-{
-  std::vector<CollectiveShape> calls{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}};
-  if (plan.tied_separate)
-    calls.push_back({"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count});
-  for (CollectiveShape& call : calls) call.leaves = plan.leaves;
-  return calls;
-}
-
-/// These calls and a sum of a few 64-bit integers.
-std::vector<CollectiveShape> with_numbers(std::vector<CollectiveShape> calls, std::int64_t numbers,
-                                          const SplitPlan& plan)
-{
-  calls.push_back({"all-reduce", plan.algorithm, DType::i64, numbers});
-  return calls;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> SplitPlan::row_sums() const
@@ -77,18 +58,14 @@ Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology,
 
 std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan)
 {
-  constexpr std::int64_t norm_numbers = 4;  // 64-bit words of a sum of squares
-  return with_numbers(tensor_parallel_calls(plan), norm_numbers, plan);
+  std::vector<CollectiveShape> calls = tensor_parallel_calls(plan);
+  calls.push_back({"all-reduce", plan.algorithm, DType::i64, square_numbers});  // of the norm
+  return calls;
 }
 
 void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts)
 {
   for (const CollectiveShape& call : tensor_parallel_calls(plan)) reserve_scratch(call, parts);
-}
-
-Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)
-{
-  return expected_traffic(replica_calls(plan), topology, rank);
 }
 
 std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
@@ -97,16 +74,6 @@ std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
   const std::int64_t again = shape.recompute ? 4 : 0;
   return fmt::format("{} (t-1)/t B T C elements a layer and micro-batch, embedding, head, three numbers a token",
                      layer + again);
-}
-
-std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
-                           int rank_in_parts, int rank_in_replicas)
-{
-  const ParameterTable table(plan.config, plan.shape.part);
-  return scratch_bytes(tensor_parallel_collectives(plan), parts, rank_in_parts) +
-         scratch_bytes(with_numbers(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
-         TensorParallelMessages::bytes(plan.shape, plan.config.channels) +
-         bytes_of(DType::f32) * RowGradients::elements(table, plan.shape);
 }
 
 }  // namespace rankwise

@@ -8,7 +8,6 @@
 #include "common/messages/group.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/config.hpp"
-#include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/parallel/tensor/split.hpp"
 
@@ -19,14 +18,11 @@ namespace rankwise {
 
 /// The sizes and options that determine a step's messages.
 struct SplitPlan {
-  ModelConfig config;              ///< the model
-  ActivationShape shape;           ///< sizes of a micro-batch, as divided() gives them
-  std::int64_t micro_batches = 1;  ///< number in a step
-  GradientLayout gradients;        ///< one tensor-parallel rank's, summed over replicas
-  bool tied_separate = false;      ///< whether the tied embedding's second gradient is kept as a separate sum
-  Algorithm algorithm;             ///< the collectives'
+  ModelConfig config;                       ///< the model
+  ActivationShape shape;                    ///< sizes of a micro-batch, as divided() gives them
+  std::int64_t micro_batches = 1;           ///< number in a step
+  Algorithm algorithm;                      ///< the collectives'
   std::vector<std::int64_t> of_row_sums{};  ///< numbers in each sum of RowGradients of a micro-batch; none: one sum
-  std::int64_t leaves = 0;                  ///< LessonOptions::leaves(), of the sums over replicas
 
   /// The same, and that of one sum if there are none.
   std::vector<std::int64_t> row_sums() const;
@@ -44,16 +40,7 @@ Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology,
 std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan);
 /// Allocates the scratch of a step's collectives in advance.
 void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts);
-/// Messages that one rank sends to its replicas in one step.
-Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// tensor_parallel_traffic() as a formula, for the report.
 std::string describe_tensor_parallel_traffic(const ActivationShape& shape);
-
-/// Bytes that one rank allocates for all messages of a run: scratch of the groups, TensorParallelMessages,
-/// RowGradients.
-/// @param parts, replicas                  the t tensor-parallel ranks, and the dp replicas.
-/// @param rank_in_parts, rank_in_replicas  this rank's number in each of them.
-std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
-                           int rank_in_parts, int rank_in_replicas);
 
 }  // namespace rankwise

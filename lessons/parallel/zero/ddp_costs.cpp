@@ -1,19 +1,19 @@
 #include "lessons/parallel/zero/ddp_costs.hpp"
 
-#include "gpt2/gradient_sum.hpp"
-
 namespace rankwise {
 
 std::vector<CollectiveShape> gradient_sums(const DdpOptions& options)
 {
   const ParameterTable table(options.config());
-  std::vector<CollectiveShape> calls;
-  for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
-    calls.push_back({"all-reduce", options.algorithm(), options.gradients, piece.count});
-  const Range tied = gradient_layout(table, options.gradients).tied;
-  if (Arithmetic(options.arithmetic).separates_tied())
-    calls.push_back({"all-reduce", options.algorithm(), options.gradients, tied.count});
-  for (CollectiveShape& call : calls) call.leaves = options.leaves();
+  std::vector<CollectiveShape> calls =
+      gradient_sums(options, gradient_layout(table, options.gradients), options.leaves());
+  // The sum of all gradients is made in pieces.
+  CollectiveShape of_piece = calls.front();
+  calls.erase(calls.begin());
+  for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value)) {
+    of_piece.count = piece.count;
+    calls.push_back(of_piece);
+  }
   return calls;
 }
 

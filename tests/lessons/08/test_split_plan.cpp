@@ -1,5 +1,6 @@
 // The cost of lesson 08's messages: formulas beside measured traffic and published figures.
 
+#include "lessons/frame/costs.hpp"
 #include "lessons/parallel/tensor/row_gradients.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
 #include "lessons/parallel/tensor/tensor_parallel_messages.hpp"
@@ -24,9 +25,7 @@ SplitPlan plan_of(const ModelConfig& config, std::int64_t B, std::int64_t T, Par
                   std::int64_t micro_batches = 1, DType type = DType::f32, Algorithm algorithm = Algorithm::ring)
 {
   const Part tokens = kind.divides_rows ? part : Part{};
-  return {config,        {type, B, T, part, kind.recompute, tokens, kind.regather},
-          micro_batches, gradient_layout(ParameterTable(config, part), DType::f32),
-          false,         algorithm};
+  return {config, {type, B, T, part, kind.recompute, tokens, kind.regather}, micro_batches, algorithm};
 }
 
 /// Bytes of rows that a step of GPT-2 with so many layers sends by ring, without what RowGradients sends.
@@ -134,16 +133,21 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("replica_traffic: a rank's gradients once a step, and the tied embedding's separate sum")
+TEST_CASE("gradient_sums: a rank's gradients once a step, and the tied embedding's separate sum")
 {
-  const ModelConfig config = preset("nano");
+  LessonOptions options;
+  options.messages.collectives = "ring";
   for (const int t : {1, 2, 4}) {
-    SplitPlan plan = plan_of(config, 4, 64, {0, t}, {}, 3);
-    const Topology two = one_machine(2);
-    CHECK(replica_traffic(plan, two, 0).bytes == 4 * ParameterTable(config, {0, t}).elements());
-    plan.tied_separate = true;
-    CHECK(replica_traffic(plan, two, 0).bytes == 4 * (ParameterTable(config, {0, t}).elements() + 256 * 64 / t));
-    CHECK(replica_traffic(plan, one_machine(1), 0).bytes == 0);
+    const ParameterTable table(preset("nano"), {0, t});
+    const auto sent = [&](int ranks) {
+      const auto calls = gradient_sums(options, gradient_layout(table, DType::f32), 0);
+      return expected_traffic(calls, one_machine(ranks), 0).bytes;
+    };
+    options.arithmetic = Sums::fast;
+    CHECK(sent(2) == 4 * table.elements());
+    options.arithmetic = Sums::exact;
+    CHECK(sent(2) == 4 * (table.elements() + 256 * 64 / t));
+    CHECK(sent(1) == 0);
   }
 }
 
