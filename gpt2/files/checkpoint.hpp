@@ -67,6 +67,17 @@ struct Shard {
   Tensor parameters;            ///< (owned.count) f32, on any device
   Tensor first_moments;         ///< (owned.count) f32
   Tensor second_moments;        ///< (owned.count) f32
+
+  /// A part of it.
+  /// @param part  counted from its first element.
+  Shard slice(Range part) const
+  {
+    return {table,
+            {owned.first + part.first, part.count},
+            parameters.slice(part),
+            first_moments.slice(part),
+            second_moments.slice(part)};
+  }
 };
 
 /// True if a checkpoint is due after @p made of @p last steps.

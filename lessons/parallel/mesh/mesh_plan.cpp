@@ -84,34 +84,6 @@ std::vector<Tensor> MeshPlan::updated_of(const std::vector<Tensor>& of_ranges) c
   return views;
 }
 
-std::vector<Tensor> MeshPlan::counted_of(const std::vector<Tensor>& of_updated) const
-{
-  std::vector<Tensor> views;
-  const std::vector<Range> own = ranges();
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    if (!owns(own[i])) continue;
-    for (const Range& range : counted(own[i]))
-      views.push_back(of_updated[i].slice({range.first - updated(own[i]).first, range.count}));
-  }
-  return views;
-}
-
-std::vector<Shard> MeshPlan::counted_of(const std::vector<Shard>& of_updated) const
-{
-  std::vector<Shard> views;
-  const std::vector<Range> own = ranges();
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    if (!owns(own[i])) continue;
-    for (const Range& range : counted(own[i])) {
-      const Shard& all = of_updated[i];
-      const Range at{range.first - all.owned.first, range.count};
-      views.push_back(
-          {all.table, range, all.parameters.slice(at), all.first_moments.slice(at), all.second_moments.slice(at)});
-    }
-  }
-  return views;
-}
-
 std::vector<int> MeshPlan::line(const std::string& axis) const
 {
   const std::vector<int> ranks = line_of(axes, rank, axis == "tied" ? "pp" : axis);

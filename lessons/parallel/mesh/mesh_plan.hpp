@@ -75,9 +75,19 @@ struct MeshPlan {
   std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const;
   /// The same for a vector with all ranges, one after the other.
   std::vector<Tensor> updated_of(const Tensor& flat) const { return updated_of(cut(flat, ranges())); }
-  /// Views of the elements that this rank owns, taken from views of those that it updates.
-  std::vector<Tensor> counted_of(const std::vector<Tensor>& of_updated) const;
-  std::vector<Shard> counted_of(const std::vector<Shard>& of_updated) const;  ///< the same for shards
+  /// Views of the elements that this rank owns, taken from views of those that it updates: tensors, or shards.
+  template <class View>
+  std::vector<View> counted_of(const std::vector<View>& of_updated) const
+  {
+    std::vector<View> views;
+    const std::vector<Range> own = ranges();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (!owns(own[i])) continue;
+      for (const Range& range : counted(own[i]))
+        views.push_back(of_updated[i].slice(Range{range.first - updated(own[i]).first, range.count}));
+    }
+    return views;
+  }
   /// The ranks of the job along an axis through this rank, "pp", "dp" or "tp"; or the two ends of its pipeline,
   /// "tied".
   std::vector<int> line(const std::string& axis) const;
