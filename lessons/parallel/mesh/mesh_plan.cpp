@@ -123,10 +123,11 @@ std::vector<CollectiveShape> replica_calls(const MeshPlan& plan, const Replicas&
   return calls;
 }
 
-/// Number of elements of the token embedding that the two ends of a pipeline sum: the shard that a rank updates.
-std::int64_t tied_elements(const MeshPlan& plan)
+/// The sum of the token embedding's gradient over the two ends of a pipeline: of the shard that a rank updates.
+std::vector<CollectiveShape> end_calls(const MeshPlan& plan)
 {
-  return plan.updated(plan.pipeline.table.entries().front().elements).count;
+  return tied_calls(static_cast<int>(plan.layout.pp), plan.place.pp, plan.algorithm, plan.gradients,
+                    plan.updated(plan.pipeline.table.entries().front().elements).count);
 }
 
 }  // namespace
@@ -146,8 +147,7 @@ Traffic MeshPlan::to_stages() const
 
 Traffic MeshPlan::to_other_end() const
 {
-  return tied_traffic(static_cast<int>(layout.pp), place.pp, algorithm, gradients, tied_elements(*this),
-                      topology("tied"));
+  return expected_traffic(end_calls(*this), topology("tied"), place.pp == 0 ? 0 : 1);
 }
 
 Traffic MeshPlan::to_replicas(const Replicas& along) const
@@ -166,8 +166,6 @@ std::int64_t MeshPlan::message_bytes() const
     of_parts.insert(of_parts.end(), of_stage.begin(), of_stage.end());
     row_gradients += RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
   }
-  const bool end = layout.pp > 1 && (place.pp == 0 || place.pp == layout.pp - 1);
-  const CollectiveShape tied{"all-reduce", algorithm, gradients, tied_elements(*this)};
   std::int64_t host_values = 0;
   for (const Axis& axis : axes) host_values += host_values_bytes(job.device, axis.size);
   std::int64_t of_replicas = 0;
@@ -179,7 +177,7 @@ std::int64_t MeshPlan::message_bytes() const
   }
   return host_values + of_replicas + scratch_bytes(of_parts, topology("tp"), place.tp) +
          scratch_bytes({loss}, topology("pp"), place.pp) +
-         (end ? scratch_bytes({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
+         scratch_bytes(end_calls(*this), topology("tied"), place.pp == 0 ? 0 : 1) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
                          rows()) +
          runs * (TensorParallelMessages::bytes(shape, pipeline.config.channels) +

@@ -29,11 +29,10 @@ Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
 
   costs.sent = {{"pp", "a step", row_traffic(plan.schedule, r, plan.shape.type, plan.rows()),
                  "m B T C elements a boundary and direction"}};
+  const auto tied = tied_calls(p, r, options.algorithm(), options.gradients, token_elements(plan.table));
   if (p > 1)
-    costs.sent.push_back(
-        {"tied", "a step, of the tied embedding",
-         tied_traffic(p, r, options.algorithm(), options.gradients, token_elements(plan.table), ends),
-         "2 V C in all, between first and last stage"});
+    costs.sent.push_back({"tied", "a step, of the tied embedding", expected_traffic(tied, ends, r == 0 ? 0 : 1),
+                          "2 V C in all, between first and last stage"});
   return costs;
 }
 

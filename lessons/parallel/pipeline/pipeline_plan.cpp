@@ -104,10 +104,9 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
 {
   const int ranks = plan.schedule.ranks;
   const CollectiveShape loss{"all-reduce", algorithm, DType::i64, loss_numbers};
-  const bool end = ranks > 1 && (rank == 0 || rank == ranks - 1);
-  const CollectiveShape tied{"all-reduce", algorithm, gradients, token_elements(plan.table)};
+  const auto tied = tied_calls(ranks, rank, algorithm, gradients, token_elements(plan.table));
   return scratch_bytes({loss}, line, rank) + host_values_bytes(line.device, ranks) +
-         (end ? scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) : 0) +
+         scratch_bytes(tied, two_ranks, rank == 0 ? 0 : 1) +
          Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows());
 }
 
@@ -119,11 +118,10 @@ Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, cons
   return {messages, messages * bytes_of(type) * rows.elements()};
 }
 
-Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,
-                     const Topology& two_ranks)
+std::vector<CollectiveShape> tied_calls(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements)
 {
   if (ranks == 1 || (rank != 0 && rank != ranks - 1)) return {};
-  return expected_traffic({"all-reduce", algorithm, type, elements}, two_ranks, rank == 0 ? 0 : 1);
+  return {{"all-reduce", algorithm, type, elements}};
 }
 
 }  // namespace rankwise

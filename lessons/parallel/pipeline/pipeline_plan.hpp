@@ -85,11 +85,11 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
 /// Number of elements of the token embedding, padding included.
 std::int64_t token_elements(const ParameterTable& table);
 
-/// Messages that one rank sends in a step to sum the token embedding's gradient: an all-reduce of V C elements
-/// between the first and the last rank; nothing on other ranks, and nothing if p = 1.
+/// The collective in which a rank sums the token embedding's gradient in a step: an all-reduce of V C elements between
+/// the first and the last rank; none on other ranks, and none if p = 1.
 /// @param rank      0 <= rank < p.
 /// @param elements  V C, padding included.
-Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,
-                     const Topology& two_ranks);
+std::vector<CollectiveShape> tied_calls(int ranks, int rank, Algorithm algorithm, DType type,
+                                        std::int64_t elements);
 
 }  // namespace rankwise

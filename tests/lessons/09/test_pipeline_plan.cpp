@@ -132,21 +132,18 @@ TEST_CASE("row_traffic: m B T C elements cross each boundary between stages in e
   CHECK(row_traffic(forwards, 1, DType::f32, {1, 1}).messages == 3);
 }
 
-TEST_CASE("tied_traffic: the first and the last rank send V C elements each by ring, the others none")
+TEST_CASE("tied_calls: the first and the last rank send V C elements each by ring, the others none")
 {
   const std::int64_t elements = token_elements(ParameterTable(config));
   CHECK(elements == 16 * C);  // with padding
   const Topology two = one_machine(2);
   for (const int p : {2, 3, 4})
     for (int rank = 0; rank < p; ++rank) {
-      const Traffic sent = tied_traffic(p, rank, Algorithm::ring, DType::f32, elements, two);
-      CHECK(sent.bytes == (rank == 0 || rank == p - 1 ? 4 * elements : 0));
-      CHECK(sent == (rank == 0 ? expected_traffic({"all-reduce", Algorithm::ring, DType::f32, elements}, two, 0)
-                     : rank == p - 1
-                         ? expected_traffic({"all-reduce", Algorithm::ring, DType::f32, elements}, two, 1)
-                         : Traffic{}));
+      const std::vector<CollectiveShape> calls = tied_calls(p, rank, Algorithm::ring, DType::f32, elements);
+      for (const int end : {0, 1})
+        CHECK(expected_traffic(calls, two, end).bytes == (rank == 0 || rank == p - 1 ? 4 * elements : 0));
     }
-  CHECK(tied_traffic(1, 0, Algorithm::ring, DType::f32, elements, two) == Traffic{});
+  CHECK(tied_calls(1, 0, Algorithm::ring, DType::f32, elements).empty());
 }
 
 TEST_CASE("message_bytes: the channels, and scratch, which the ends have more of")
