@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace rankwise {
 
@@ -60,12 +61,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::string one_of(const std::vector<std::string>& words)
 {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
+  if (words.size() < 2) return fmt::format("{}", fmt::join(words, ""));
+  return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
 }
 
 std::string looked_for(const std::string& path)
