@@ -60,7 +60,7 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 }
 
 /// The layout of a factor or result as cuBLAS sees it, by columns.
-cublasLtMatrixLayout_t make_layout(const Operand& operand, std::int64_t rows, std::int64_t columns)
+Descriptor<cublasLtMatrixLayout_t> make_layout(const Operand& operand, std::int64_t rows, std::int64_t columns)
 {
   if (!operand.by_rows) std::swap(rows, columns);
   cublasLtMatrixLayout_t layout = nullptr;
@@ -68,7 +68,7 @@ cublasLtMatrixLayout_t make_layout(const Operand& operand, std::int64_t rows, st
       CUBLAS(cublasLtMatrixLayoutCreate)(&layout, data_type(operand.type), static_cast<std::uint64_t>(columns),
                                          static_cast<std::uint64_t>(rows), operand.stride),
       "describing a matrix");
-  return layout;
+  return {layout, CUBLAS(cublasLtMatrixLayoutDestroy)};
 }
 
 /// Sets the addresses of an epilogue, which are not part of a plan.
@@ -86,21 +86,6 @@ void check_cublas(cublasStatus_t code, std::string_view doing, SourceLocation wh
     throw Error(fmt::format("cuBLAS failed at {}: {}, {}", doing, CUBLAS(cublasLtGetStatusName)(code),
                             CUBLAS(cublasLtGetStatusString)(code)),
                 where);
-}
-
-void CublasLt::Destroy::operator()(cublasLtMatmulDesc_t description) const
-{
-  CUBLAS(cublasLtMatmulDescDestroy)(description);
-}
-
-void CublasLt::Destroy::operator()(cublasLtMatrixLayout_t layout) const
-{
-  CUBLAS(cublasLtMatrixLayoutDestroy)(layout);
-}
-
-void CublasLt::Destroy::operator()(cublasLtMatmulPreference_t preference) const
-{
-  CUBLAS(cublasLtMatmulPreferenceDestroy)(preference);
 }
 
 CublasLt::CublasLt(cudaStream_t stream, const Tensor& workspace, Products products)
@@ -143,10 +128,11 @@ CublasLt::Plan CublasLt::make_plan(const Product& product) const
   check_cublas(CUBLAS(cublasLtMatmulDescCreate)(
                    &description, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describing a product");
-  Plan plan{Owned<cublasLtMatmulDesc_t>(description),
-            Owned<cublasLtMatrixLayout_t>(make_layout(product.b, product.k, product.n)),
-            Owned<cublasLtMatrixLayout_t>(make_layout(product.a, product.m, product.k)),
-            Owned<cublasLtMatrixLayout_t>(make_layout(product.out, product.m, product.n)), std::nullopt};
+  Plan plan{{description, CUBLAS(cublasLtMatmulDescDestroy)},
+            make_layout(product.b, product.k, product.n),
+            make_layout(product.a, product.m, product.k),
+            make_layout(product.out, product.m, product.n),
+            std::nullopt};
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, product.b.by_rows ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, product.a.by_rows ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(product.epilogue));
@@ -160,7 +146,7 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Plan& plan, const Kin
 {
   cublasLtMatmulPreference_t made = nullptr;
   check_cublas(CUBLAS(cublasLtMatmulPreferenceCreate)(&made), "saying what an algorithm may rely on");
-  const Owned<cublasLtMatmulPreference_t> preference(made);
+  const Descriptor<cublasLtMatmulPreference_t> preference(made, CUBLAS(cublasLtMatmulPreferenceDestroy));
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(workspace_.bytes()));
   // Partial sums of a split contraction are added in f32, not in the type of the result.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});

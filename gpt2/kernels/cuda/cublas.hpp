@@ -57,6 +57,10 @@ struct Product {
   void* inner = nullptr;               ///< (m, n), type and stride of out
 };
 
+/// A descriptor of cuBLAS, with the function that destroys it.
+template <class T>
+using Descriptor = std::shared_ptr<std::remove_pointer_t<T>>;
+
 /// cuBLASLt on one stream, with workspace that the caller provides. For one thread at a time.
 class CublasLt {
  public:
@@ -74,14 +78,6 @@ class CublasLt {
   bool multiply(const Product& product) const;
 
  private:
-  struct Destroy {
-    void operator()(cublasLtMatmulDesc_t description) const;
-    void operator()(cublasLtMatrixLayout_t layout) const;
-    void operator()(cublasLtMatmulPreference_t preference) const;
-  };
-  template <class T>
-  using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy>;
-
   /// Key by which an algorithm is chosen: all properties of a product except its addresses, of which only the
   /// alignment matters.
   struct Kind {
@@ -95,9 +91,9 @@ class CublasLt {
   };
   /// cuBLAS's descriptors and algorithm for one kind of product.
   struct Plan {
-    Owned<cublasLtMatmulDesc_t> description;
-    Owned<cublasLtMatrixLayout_t> left, right, result;  // cuBLAS's A, B and both C and D
-    std::optional<cublasLtMatmulAlgo_t> algorithm;      // empty: cuBLAS has none
+    Descriptor<cublasLtMatmulDesc_t> description;
+    Descriptor<cublasLtMatrixLayout_t> left, right, result;  // cuBLAS's A, B and both C and D
+    std::optional<cublasLtMatmulAlgo_t> algorithm;           // empty: cuBLAS has none
   };
 
   Plan make_plan(const Product& product) const;
