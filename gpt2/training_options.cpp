@@ -102,14 +102,6 @@ namespace {
 constexpr std::int64_t most_steps = (std::int64_t{1} << 32) - 1;  // limit of the random numbers' keys
 constexpr std::int64_t most_sequences = 1 << 20, most_epochs = 1'000'000, most_sampled = 1'000'000;
 
-/// A bound on the value of an option.
-struct Bound {
-  const char* option;
-  std::string value;
-  bool holds;
-  const char* rule;
-};
-
 }  // namespace
 
 void check_patterns(const std::string& option, const std::string& asked, const std::vector<std::string>& names)
@@ -130,42 +122,34 @@ void check_patterns(const std::string& option, const std::string& asked, const s
 void check_ranges(const TrainingOptions& o)
 {
   const LearningRateSchedule& s = o.schedule;
-  const std::array<Bound, 24> bounds{{
-      {"steps", fmt::to_string(o.steps), o.steps >= 0 && o.steps <= most_steps, "Use 1 to 2^32 - 1 steps, or 0."},
-      {"epochs", fmt::to_string(o.epochs), o.epochs >= 0 && o.epochs <= most_epochs,
-       "Use 1 to 1000000 epochs, or 0."},
-      {"global-batch", fmt::to_string(o.global_batch), o.global_batch >= 1 && o.global_batch <= most_sequences,
-       "Use 1 to 1048576 sequences."},
-      {"micro-batch", fmt::to_string(o.micro_batch), o.micro_batch >= 0, "Use at least one sequence, or 0."},
-      {"sequence", fmt::to_string(o.sequence), o.sequence >= 0, "Use at least one token, or 0."},
-      {"learning-rate", fmt::to_string(s.peak), s.peak >= 0, "Use a number that is not negative."},
-      {"min-learning-rate", fmt::to_string(s.least), s.least >= 0, "Use a number that is not negative."},
-      {"warmup", fmt::to_string(s.warmup), s.warmup >= 0, "Use a number of steps, or 0 for none."},
-      {"beta1", fmt::to_string(o.adamw.beta1), o.adamw.beta1 >= 0 && o.adamw.beta1 < 1, "Use 0 <= beta1 < 1."},
-      {"beta2", fmt::to_string(o.adamw.beta2), o.adamw.beta2 >= 0 && o.adamw.beta2 < 1, "Use 0 <= beta2 < 1."},
-      {"epsilon", fmt::to_string(o.adamw.epsilon), o.adamw.epsilon > 0, "Use a positive number."},
-      {"weight-decay", fmt::to_string(o.adamw.weight_decay), o.adamw.weight_decay >= 0,
-       "Use a number that is not negative."},
-      {"clip", fmt::to_string(o.clip), o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
-      {"dropout", fmt::to_string(o.dropout), o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
-      {"temperature", fmt::to_string(o.sampling.temperature), o.sampling.temperature >= 0,
-       "Use a number that is not negative."},
-      {"top-p", fmt::to_string(o.sampling.top_p), o.sampling.top_p > 0 && o.sampling.top_p <= 1,
-       "Use 0 < top-p <= 1."},
-      {"sample", fmt::to_string(o.sample), o.sample >= 0 && o.sample <= most_sampled,
-       "Use 1 to 1000000 tokens, or 0."},
-      {"top-k", fmt::to_string(o.sampling.top_k), o.sampling.top_k >= 0, "Use a number of tokens, or 0 for all."},
-      {"samples", fmt::to_string(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
-      {"threads", fmt::to_string(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
-      {"evaluate-every", fmt::to_string(o.evaluate_every), o.evaluate_every >= 0, "Use a number of steps, or 0."},
-      {"checkpoint-every", fmt::to_string(o.checkpoint_every), o.checkpoint_every >= 0,
-       "Use a number of steps, or 0."},
-      {"stop-after", fmt::to_string(o.stop_after), o.stop_after >= 0, "Use a number of steps, or 0."},
-      {"compare", fmt::to_string(o.compare), o.compare >= 0, "Use a number of steps, or 0 for no comparison."},
-  }};
-  for (const Bound& bound : bounds)
-    if (!bound.holds)
-      throw UserError(fmt::format("--{}={} is out of range.", bound.option, bound.value), bound.rule);
+  const auto require = [](const char* option, const auto& value, bool holds, const char* rule) {
+    if (!holds) throw UserError(fmt::format("--{}={} is out of range.", option, value), rule);
+  };
+  require("steps", o.steps, o.steps >= 0 && o.steps <= most_steps, "Use 1 to 2^32 - 1 steps, or 0.");
+  require("epochs", o.epochs, o.epochs >= 0 && o.epochs <= most_epochs, "Use 1 to 1000000 epochs, or 0.");
+  require("global-batch", o.global_batch, o.global_batch >= 1 && o.global_batch <= most_sequences,
+          "Use 1 to 1048576 sequences.");
+  require("micro-batch", o.micro_batch, o.micro_batch >= 0, "Use at least one sequence, or 0.");
+  require("sequence", o.sequence, o.sequence >= 0, "Use at least one token, or 0.");
+  require("learning-rate", s.peak, s.peak >= 0, "Use a number that is not negative.");
+  require("min-learning-rate", s.least, s.least >= 0, "Use a number that is not negative.");
+  require("warmup", s.warmup, s.warmup >= 0, "Use a number of steps, or 0 for none.");
+  require("beta1", o.adamw.beta1, o.adamw.beta1 >= 0 && o.adamw.beta1 < 1, "Use 0 <= beta1 < 1.");
+  require("beta2", o.adamw.beta2, o.adamw.beta2 >= 0 && o.adamw.beta2 < 1, "Use 0 <= beta2 < 1.");
+  require("epsilon", o.adamw.epsilon, o.adamw.epsilon > 0, "Use a positive number.");
+  require("weight-decay", o.adamw.weight_decay, o.adamw.weight_decay >= 0, "Use a number that is not negative.");
+  require("clip", o.clip, o.clip >= 0, "Use a positive norm, or 0 for no clipping.");
+  require("dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1.");
+  require("temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative.");
+  require("top-p", o.sampling.top_p, o.sampling.top_p > 0 && o.sampling.top_p <= 1, "Use 0 < top-p <= 1.");
+  require("sample", o.sample, o.sample >= 0 && o.sample <= most_sampled, "Use 1 to 1000000 tokens, or 0.");
+  require("top-k", o.sampling.top_k, o.sampling.top_k >= 0, "Use a number of tokens, or 0 for all.");
+  require("samples", o.samples, o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples.");
+  require("threads", o.threads, o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads.");
+  require("evaluate-every", o.evaluate_every, o.evaluate_every >= 0, "Use a number of steps, or 0.");
+  require("checkpoint-every", o.checkpoint_every, o.checkpoint_every >= 0, "Use a number of steps, or 0.");
+  require("stop-after", o.stop_after, o.stop_after >= 0, "Use a number of steps, or 0.");
+  require("compare", o.compare, o.compare >= 0, "Use a number of steps, or 0 for no comparison.");
   if (o.steps > 0 && o.epochs > 0)
     throw UserError(fmt::format("--steps={} and --epochs={} both say how long to train.", o.steps, o.epochs),
                     "Use one of them.");
