@@ -1,7 +1,6 @@
 #include "lessons/14_context_parallel/options.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace rankwise {
 
@@ -32,15 +31,11 @@ void declare(OptionTable& table, ContextParallelOptions& options)
 
 void check_lesson(const ContextParallelOptions& options, int N)
 {
-  if (options.cp < 0 || (options.cp > 0 && N % options.cp != 0)) {
-    std::vector<int> possible;
-    for (int c = 1; c <= N; ++c)
-      if (N % c == 0) possible.push_back(c);
+  if (options.cp < 0 || (options.cp > 0 && N % options.cp != 0))
     throw UserError(
         fmt::format("--cp={} does not divide {} ranks.", options.cp, N),
         fmt::format("Groups of --cp ranks divide each sequence. Use --cp={}, or start another number of ranks.",
-                    fmt::join(possible, ", ")));
-  }
+                    divisors(N)));
   const int c = options.context_ranks(N);
   const std::int64_t heads = options.config().heads;
   const TokenRuns runs = options.runs(N);

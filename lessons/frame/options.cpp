@@ -106,6 +106,14 @@ void check_elastic(const LessonOptions& options, int N)
   if (options.ranks == 0 && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
 }
 
+std::string divisors(std::int64_t number)
+{
+  std::string text;
+  for (std::int64_t divisor = 1; divisor <= number; ++divisor)
+    if (number % divisor == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", divisor);
+  return text;
+}
+
 std::vector<Effect> effects_of(const ExpertConfig& experts)
 {
   std::vector<Effect> effects;

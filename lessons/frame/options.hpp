@@ -86,6 +86,8 @@ std::vector<Effect> effects_of(const ExpertConfig& experts);
 /// Refuses options that do nothing in a run of @p steps steps.
 /// @throws UserError  for the first of them, with the reason and the remedy.
 void check_effects(const OptionTable& table, const LessonOptions& options, std::int64_t steps);
+/// The divisors of a number in ascending order, with commas between them, for a remedy.
+std::string divisors(std::int64_t number);
 /// The default: accepts all options. A lesson whose own options can be invalid declares an overload that refuses them.
 /// @param N  number of ranks.
 /// @throws UserError  if N ranks cannot run with these options.

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
 
@@ -52,26 +51,23 @@ void declare(OptionTable& table, ExpertParallelOptions& options)
             "ranks that share the experts; 0: the most that divide the ranks and the experts");
 }
 
-void check_recomputation(const TrainingOptions& options)
+void check_expert_ranks(const TrainingOptions& options, int ep, std::int64_t ranks, const std::string& named,
+                        const std::string& whose)
 {
-  if (options.recompute_blocks && options.experts.count > 1)
-    throw UserError(fmt::format("--recompute=block cannot be combined with --experts={}.", options.experts.count),
+  const std::int64_t E = options.experts.count;
+  if (ep < 0 || (ep > 0 && (ranks % ep != 0 || E % ep != 0)))
+    throw UserError(fmt::format("--ep={} does not divide {} and {} experts.", ep, named, E),
+                    fmt::format("Groups of --ep {} hold all experts, each rank as many as the others. Use --ep={}.",
+                                whose, divisors(std::gcd(ranks, E))));
+  if (options.recompute_blocks && E > 1)
+    throw UserError(fmt::format("--recompute=block cannot be combined with --experts={}.", E),
                     "A second forward pass would send all rows a second time. Leave it out, or use a smaller "
                     "--micro-batch.");
 }
 
 void check_lesson(const ExpertParallelOptions& options, int N)
 {
-  const std::int64_t E = options.config().experts.count;
-  std::vector<int> possible;
-  for (int e = 1; e <= N; ++e)
-    if (N % e == 0 && E % e == 0) possible.push_back(e);
-  if (options.ep < 0 || (options.ep > 0 && (N % options.ep != 0 || E % options.ep != 0)))
-    throw UserError(
-        fmt::format("--ep={} does not divide {} ranks and {} experts.", options.ep, N, E),
-        fmt::format("Groups of --ep ranks hold all experts, each rank as many as the others. Use --ep={}.",
-                    fmt::join(possible, ", ")));
-  check_recomputation(options);
+  check_expert_ranks(options, options.ep, N, fmt::format("{} ranks", N), "ranks");
   check_algorithm(options.algorithm(), options.topology(N), options.axes(N));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/messages/mesh.hpp"
@@ -30,11 +31,16 @@ Division divide(const ExpertParallelOptions& options, RankOf rank);
 void declare(OptionTable& table, ExpertConfig& experts);
 /// Declares the options of all lessons and those of experts.
 void declare(OptionTable& table, ExpertParallelOptions& options);
-/// Refuses recomputation of blocks with experts, whose rows would be sent a second time.
-/// @throws UserError  if both are asked for.
-void check_recomputation(const TrainingOptions& options);
-/// Refuses a number of expert-parallel ranks that does not divide the ranks and the experts.
+/// Refuses a number of expert-parallel ranks that does not divide the ranks that may share the experts and the experts,
+/// and recomputation of blocks with experts, whose rows would be sent a second time.
+/// @param ep     as asked for; 0: the default.
+/// @param ranks  that may share the experts.
+/// @param named  these ranks as in a message, as "4 ranks".
+/// @param whose  "ranks", or which of them.
 /// @throws UserError  with the numbers that do.
+void check_expert_ranks(const TrainingOptions& options, int ep, std::int64_t ranks, const std::string& named,
+                        const std::string& whose);
+/// Refuses what check_expert_ranks() refuses, and an algorithm that the ranks along an axis cannot run.
 void check_lesson(const ExpertParallelOptions& options, int N);
 
 }  // namespace rankwise

@@ -136,22 +136,6 @@ void check_runs(const FiveAxesOptions& options, const FiveDegrees& degrees, cons
             leaves_of_a_sequence));
 }
 
-/// Refuses experts that the ranks cannot share.
-void check_expert_ranks(const FiveAxesOptions& options, const FiveDegrees& degrees)
-{
-  const std::int64_t dp = degrees.layout.dp, E = options.experts.count;
-  std::vector<std::int64_t> possible;
-  for (std::int64_t e = 1; e <= dp; ++e)
-    if (dp % e == 0 && E % e == 0) possible.push_back(e);
-  if (options.ep < 0 || (options.ep > 0 && (dp % options.ep != 0 || E % options.ep != 0)))
-    throw UserError(
-        fmt::format("--ep={} does not divide --dp={} and {} experts.", options.ep, dp, E),
-        fmt::format("Groups of --ep of the dp ranks hold all experts, each rank as many as the others. Use "
-                    "--ep={}.",
-                    fmt::join(possible, ", ")));
-  check_recomputation(options);
-}
-
 }  // namespace
 
 void check_lesson(const FiveAxesOptions& options, int N)
@@ -163,7 +147,7 @@ void check_lesson(const FiveAxesOptions& options, int N)
   const Division division = divide(options, {0, N});
   check_split(options.mesh.split(N / degrees.cp), options.config(), division.batch.sequence, static_cast<int>(tp));
   check_runs(options, degrees, options.runs(N));
-  check_expert_ranks(options, degrees);
+  check_expert_ranks(options, options.ep, dp, fmt::format("--dp={}", dp), "of the dp ranks");
   check_share(options.global_batch, static_cast<int>(dp));
   check_algorithm(options.algorithm(), options.topology(N), degrees.axes());
   check_options(options, division);

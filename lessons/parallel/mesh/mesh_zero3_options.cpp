@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
 
@@ -81,13 +80,10 @@ void check_degrees(const MeshZeroOptions& options, int N)
   const auto d = static_cast<int>(options.degrees(N).dp), t = static_cast<int>(options.degrees(N).tp);
   check_mesh({{"dp", d}, {"tp", t}}, N);
   if (options.shard_ranks == 0 || d % options.shard_ranks == 0) return;
-  std::vector<int> possible;
-  for (int s = 1; s <= d; ++s)
-    if (d % s == 0) possible.push_back(s);
   throw UserError(
       fmt::format("--shard-ranks={} does not divide the {} data ranks.", options.shard_ranks, d),
       fmt::format("Each replica of the model state is shared by as many ranks as the others: use --shard-ranks={}.",
-                  fmt::join(possible, ", ")));
+                  divisors(d)));
 }
 
 void check_stage(const MeshZeroOptions& options)
