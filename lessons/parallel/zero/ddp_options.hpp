@@ -2,7 +2,7 @@
 
 #include "lessons/frame/options.hpp"
 #include "lessons/parallel/zero/buckets.hpp"
-#include "lessons/parallel/zero/stages.hpp"
+#include "lessons/parallel/zero/zero_stages.hpp"
 
 /// @file
 /// The options of data parallelism.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lessons/parallel/zero/fsdp_units.hpp"
-#include "lessons/parallel/zero/stages.hpp"
+#include "lessons/parallel/zero/zero_stages.hpp"
 
 /// @file
 /// The options of ZeRO-3.

@@ -1,4 +1,4 @@
-#include "lessons/parallel/zero/stages.hpp"
+#include "lessons/parallel/zero/zero_stages.hpp"
 
 #include <algorithm>
 #include <array>
