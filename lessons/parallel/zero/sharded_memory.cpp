@@ -24,14 +24,4 @@ Costs sharded_memory(const LessonOptions& options, const Division& division, con
   return costs;
 }
 
-Costs sharded_costs(const LessonOptions& options, const Division& division, const StepPlan& plan,
-                    const std::vector<GatherStep>& gathers, RankOf rank, const std::string& formula)
-{
-  const std::vector<CollectiveShape> calls = collectives_of(plan, gathers, rank.ranks);
-  Costs costs = sharded_memory(options, division, plan, gathers, rank, message_bytes(options, calls, rank));
-  const Traffic sent = expected_traffic(calls, options.topology(rank.ranks), rank.rank);
-  costs.sent = {{"world", "a step", sent, formula}};
-  return costs;
-}
-
 }  // namespace rankwise

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "lessons/frame/costs.hpp"
 #include "lessons/parallel/zero/fsdp_units.hpp"
 
 /// @file
-/// Memory and traffic of a rank that stores shards of FSDP units, computed from the sizes alone.
+/// Memory of a rank that stores shards of FSDP units, computed from the sizes alone.
 
 namespace rankwise {
 
@@ -19,11 +18,5 @@ namespace rankwise {
 /// @param messages  bytes of all message buffers.
 Costs sharded_memory(const LessonOptions& options, const Division& division, const StepPlan& plan,
                      const std::vector<GatherStep>& gathers, RankOf rank, std::int64_t messages);
-
-/// Memory and traffic of rank r of N that shard the whole table. With ZeRO-2 no unit is gathered in a micro-batch: all of
-/// them stay whole.
-/// @param formula  of the traffic, for the report.
-Costs sharded_costs(const LessonOptions& options, const Division& division, const StepPlan& plan,
-                    const std::vector<GatherStep>& gathers, RankOf rank, const std::string& formula);
 
 }  // namespace rankwise

@@ -19,8 +19,11 @@ std::vector<GatherStep> gathers(const Zero3Options& options)
 Costs costs(const Zero3Options& options, RankOf rank)
 {
   const StepPlan plan = step_plan(options);
-  Costs costs = sharded_costs(options, divide(options, rank), plan, gathers(options), rank,
-                              "(N-1)/N of all that is gathered and of M times the gradients");
+  const std::vector<CollectiveShape> calls = collectives_of(plan, gathers(options), rank.ranks);
+  const Traffic sent = expected_traffic(calls, options.topology(rank.ranks), rank.rank);
+  const std::int64_t messages = message_bytes(options, calls, rank);
+  Costs costs = sharded_memory(options, divide(options, rank), plan, gathers(options), rank, messages);
+  costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
   if (options.elastic) add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }
