@@ -1,6 +1,7 @@
 #include "lessons/00_mpi/options.hpp"
 
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,18 +12,12 @@
 
 namespace rankwise {
 
-const std::vector<std::string>& part_names()
-{
-  static const std::vector<std::string> names{"ranks",     "communicators", "deadlock",  "order",
-                                              "ping-pong", "eager",         "broadcast", "sum"};
-  return names;
-}
-
 MpiOptions::MpiOptions()
 {
-  std::vector<std::pair<std::string, std::string>> parts{{"all", "all"}};
-  for (const std::string& name : part_names()) parts.emplace_back(name, name);
-  parts.emplace_back("hang", "hang");
+  std::vector<std::pair<std::string, std::string>> parts;  // in the order in which they are shown
+  for (const char* name :
+       {"all", "ranks", "communicators", "deadlock", "order", "ping-pong", "eager", "broadcast", "sum", "hang"})
+    parts.emplace_back(name, name);
   table.add_choice("Parts", "show", show, parts, "part to show; hang is a real deadlock");
   table.add("Parts", "count", count, "elements of the vector of broadcast and sum");
   table.add("Parts", "root", root, "rank that broadcasts");

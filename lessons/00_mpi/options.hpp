@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "common/messages/watchdog/watchdog.hpp"
 #include "common/program/options.hpp"
@@ -12,9 +11,6 @@
 /// The options of lesson 00.
 
 namespace rankwise {
-
-/// Names of the parts, as `--show` has them, in the order in which they are shown; without `all` and `hang`.
-const std::vector<std::string>& part_names();
 
 /// Which parts are shown, and their sizes.
 struct MpiOptions {
