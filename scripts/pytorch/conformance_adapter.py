@@ -11,6 +11,7 @@ what the ranks have, and holds them in order (docs/conformance.md).
 """
 
 import datetime
+import json
 import math
 import os
 import pathlib
@@ -21,7 +22,7 @@ from documents import option_parser, plain_words, run_script  # noqa: E402
 
 try:
     import torch
-    from torch import distributed
+    from torch import distributed, nn
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor, Partial, parallel
 except ImportError as error:
@@ -30,9 +31,8 @@ except ImportError as error:
           "FOLDER/bin/pip install torch numpy && FOLDER/bin/python scripts/pytorch/conformance_adapter.py", file=sys.stderr)
     sys.exit(2)
 
-from golden import Departs, Golden  # noqa: E402
-from golden_states import STEPS, Refused  # noqa: E402
-from noted_gpt2 import Gpt2, as_stored, load, parts_of  # noqa: E402
+from golden_states import STEPS, Refused, read  # noqa: E402
+from torch_gpt2 import Block, Gpt2, unnoted  # noqa: E402
 from training_rules import learning_rate  # noqa: E402
 
 TIMEOUT = datetime.timedelta(seconds=300)
@@ -46,6 +46,123 @@ MISTAKES = {"gelu-erf": "GELU by the error function", "full-mask": "attention se
             "rate": "the learning rate of the next step", "beta2": "beta2 is 0.999", "bias-correction": "moments are not corrected",
             "decay-all": "weight decay of vectors too", "partial": "no all-reduce after row-parallel products"}
 
+TYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+# Largest norm of a difference, relative to the norm of the right tensor, for f32. Where activations and gradients are computed
+# one from the other, rounding errors add up like a random walk: times the root of the number of blocks that were passed.
+LIMITS = {"forward": 1e-6, "loss": 1e-6, "backward": 1e-6, "gradient": 1e-6, "gradient_norm": 2e-6, "learning_rate": 1e-7,
+          "first_moment": 1e-5, "second_moment": 2e-5, "parameter": 1e-5}
+WITH_DEPTH = "forward", "backward", "gradient"
+NOT_COMPUTED = "initial", "input_tokens", "targets"
+
+
+# ---- The right tensors, and the verdict on others ----------------------------------------------------------------------
+
+
+class Departs(Exception):
+    """A tensor has left its tolerance; the text names it."""
+
+
+class Golden:
+    """The right tensors, and how far the others are."""
+
+    def __init__(self, path):
+        tensors, metadata = read(path)
+        if not {"options", "digest"} <= set(metadata):
+            raise Refused(f"{path} has no states of a training run.\n       Name a file that scripts/pytorch/golden_states.py has written.")
+        self.options = json.loads(metadata["options"])
+        self.right = {name: torch.frombuffer(bytearray(content), dtype=TYPES[dtype]).reshape(shape)
+                      for name, (dtype, shape, content) in tensors.items()}
+        self.worst, self.waiting = {}, {name for name in self.right if not any(part in NOT_COMPUTED for part in name.split("/"))}
+
+    def limit(self, name):
+        """The tolerance of a tensor. A gradient has passed all blocks forward, and those above it backward."""
+        kind, block, layers = name.split("/")[1], name.split("/h.")[1:], self.options["layers"]
+        if kind not in WITH_DEPTH:
+            return LIMITS[kind]
+        forward = int(block[0].split(".")[0]) + 1 if block else 1 if "/embedding" in name else layers
+        depth = forward if kind == "forward" else 2 * layers if "/w" in name or "/embedding" in name else 2 * layers - forward + 1
+        return LIMITS[kind] * math.sqrt(depth)
+
+    def hold(self, name, values):
+        """Compares a tensor. @throws Departs  if it is too far."""
+        right, mine = self.right[name].double(), torch.as_tensor(values).detach().double()
+        if "/parameter/" in name and name.endswith(".c_attn.bias"):
+            # The gradient of the keys' bias is 0; AdamW brings what rounding left of it to the size of any other.
+            right, mine = (torch.cat([one.chunk(3)[0], one.chunk(3)[2]]) for one in (right, mine))
+        kind, size, own = name.split("/")[1], right.norm().item(), mine.norm().item()
+        off, limit = (mine - right).norm().item() / size, self.limit(name)
+        self.waiting.discard(name)
+        self.worst[kind] = max(self.worst.get(kind, 0), off)
+        if not off <= limit:
+            raise Departs(f"{name} is the first that differs: by {off:.1e} of its norm, at most {limit:.1e} is allowed; "
+                          f"its norm is {own / size:.4g} times the right one")
+
+    def verdict(self):
+        """The line of a run whose tensors all conform. @throws Departs  if one was never compared."""
+        if self.waiting:
+            raise Departs(f"{min(self.waiting)} was not compared, nor were {len(self.waiting) - 1} others")
+        return "conforms; off by at most " + ", ".join(f"{kind} {off:.1e}" for kind, off in self.worst.items())
+
+
+# ---- The model that is held: it notes what it computes, and makes mistakes ---------------------------------------------
+
+
+class NotedBlock(Block):
+    """Queries, keys and values are three layers, so that tensor parallelism divides each by heads."""
+
+    def __init__(self, heads, C, epsilon, note, mistake):
+        super().__init__(heads, C, epsilon, note)
+        self.attn = nn.ModuleDict({name: nn.Linear(C, C) for name in ("q", "k", "v", "c_proj")})
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(C, 4 * C), "c_proj": nn.Linear(4 * C, C)})
+        self.causal, self.gelu = mistake != "full-mask", "none" if mistake == "gelu-erf" else "tanh"
+
+    def qkv(self, x):
+        return [self.attn[name](x) for name in "qkv"]
+
+
+class NotedGpt2(Gpt2):
+    """Keeps each result, and later its gradient, in `notes`: by name, for each micro-batch, the sections of the tensor."""
+
+    def __init__(self, options, mistake):
+        self.mistake, self.notes = mistake, {}
+        super().__init__({"n_embd": options["channels"], "layer_norm_epsilon": 1e-5, "vocab_size": options["vocabulary"],
+                          "n_positions": options["context"], "n_head": options["heads"], "n_layer": options["layers"]})
+
+    def note(self, name, *sections):
+        for section in sections:
+            section.retain_grad()
+        self.notes.setdefault(name, []).append(sections)
+        return unnoted(name, *sections)
+
+    def block(self, i, *sizes):
+        return NotedBlock(*sizes, lambda name, *sections: self.note(f"h.{i}.{name}", *sections), self.mistake)
+
+    def head(self):
+        return self.wte.weight.detach().clone() if self.mistake == "untied" else self.wte.weight
+
+    def forward(self, inputs, targets):
+        return super().forward(inputs, inputs if self.mistake == "targets" else targets)
+
+
+def parts_of(name):
+    """Names in this model of what makes up a tensor of GPT-2's files."""
+    return [name.replace("c_attn", part) for part in "qkv"] if "c_attn" in name else [name]
+
+
+def as_stored(name, parts):
+    """A tensor in the layout of GPT-2's files, where a matrix is (inputs, outputs), from this model's."""
+    return torch.cat([part.T if part.dim() == 2 and name.startswith("h.") else part for part in parts], -1)
+
+
+def load(model, name, value):
+    """The reverse: gives the model a tensor of GPT-2's files."""
+    own, names = dict(model.named_parameters()), parts_of(name)
+    for one, part in zip(names, value.chunk(len(names), -1)):
+        own[one].data.copy_(part.T if part.dim() == 2 and name.startswith("h.") else part)
+
+
+# ---- Training ----------------------------------------------------------------------------------------------------------
+
 
 def distribute(model, kind, mistake):
     """Divides the work of a model among all processes. Returns the module to call."""
@@ -55,7 +172,7 @@ def distribute(model, kind, mistake):
         for parameter in model.parameters():
             if mistake == "lost-rank" and distributed.get_rank() == ranks - 1:
                 parameter.register_hook(torch.zeros_like)
-        return torch.nn.parallel.DistributedDataParallel(model)
+        return nn.parallel.DistributedDataParallel(model)
     if kind == "fsdp2":
         for unit in [*model.h, model]:
             fully_shard(unit, mesh=mesh)
@@ -83,7 +200,7 @@ class Training:
     def __init__(self, golden, kind, mistake):
         self.golden, self.kind, self.mistake, self.options = golden, kind, mistake, golden.options
         self.names = [name.split("/")[1] for name in golden.right if name.startswith("initial/")]
-        self.model = Gpt2(self.options, mistake)
+        self.model = NotedGpt2(self.options, mistake)
         for name in self.names:
             load(self.model, name, golden.right[f"initial/{name}"])
         self.module = distribute(self.model, kind, mistake)
