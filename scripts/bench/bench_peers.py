@@ -99,12 +99,12 @@ TITLES = {"ddp": "DDP", "fsdp2": "FSDP2"}
 def rank_commands(build, python, model, tokens, config):
     """Commands of each sharding, here and in PyTorch, by (sharding, where)."""
     ranks, steps = ["mpirun", "-np", 2], f"--steps={STEPS_OF_RANKS}"
-    program = pathlib.Path(__file__).resolve().parents[1] / "pytorch/torch_ranks.py"
+    program = pathlib.Path(__file__).resolve().parents[1] / "pytorch/torch_speed.py"
     started = {}
     for sharding, [lesson, *options] in LESSONS.items():
         started[sharding, "here"] = [*ranks, build / "lessons" / lesson, f"--model={model.name}", *model.batch, steps,
                                      f"--data={tokens}", *options]
-        started[sharding, "PyTorch"] = [*ranks, python, program, PYTORCH[sharding], config, *model.batch, steps]
+        started[sharding, "PyTorch"] = [*ranks, python, program, "ranks", PYTORCH[sharding], config, *model.batch, steps]
     return started
 
 

@@ -252,7 +252,7 @@ class PeerRanks(unittest.TestCase):
         self.assertEqual(len(started), 2 * 2 * 4)
         for command in started:
             self.assertEqual(command[:3], ["mpirun", "-np", 2])
-        self.assertEqual([command[5] for command in started[:4] if command[3] == "some"], ["ddp", "fsdp2"])
+        self.assertEqual([command[6] for command in started[:4] if command[3] == "some"], ["ddp", "fsdp2"])
 
 
 def sharding_turn(*step_s):
