@@ -19,7 +19,7 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "
 
 
 def environment(threads=THREADS):
-    """Environment of PyTorch's processes: so many threads, and an allocator that keeps its memory."""
+    """Environment of PyTorch's processes: a number of threads, and an allocator that keeps its memory."""
     return {**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": str(threads)}
 
 
