@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/page"))
 
-from pages import NotThere, filled, option_parser, read, refusing, run_script, write_whole  # noqa: E402
+from compare_runs import NotThere, filled, option_parser, read, refusing, run_script, write_whole  # noqa: E402
 from step import Step  # noqa: E402
 
 CLOCKS = ["wall clock", "virtual clock"]

@@ -7,7 +7,7 @@ its first rank begins and ends when its last rank ends.
 import collections
 import re
 
-from pages import NotThere
+from documents import NotThere
 
 STEP = "training step"
 LANES = ["program", "hidden", "fetching", "storing"]  # of a rank: its main thread, then what runs beside it
