@@ -26,17 +26,28 @@ void add_bf16(void* in, void* in_out, int* count, MPI_Datatype*)
   add_elements(DType::bf16, in_out, in, *count);
 }
 
-/// MPI's operation for the sum of two elements. That of bf16 is registered once and kept.
-MPI_Op sum_operation(DType type)
-{
-  if (type != DType::bf16) return MPI_SUM;
-  static const MPI_Op sum = [] {
-    MPI_Op made = MPI_OP_NULL;
-    check_mpi(MPI_Op_create(add_bf16, 1, &made), "registering the sum of bf16 with MPI");
-    return made;
-  }();
-  return sum;
-}
+/// MPI's operation for the sum of two elements.
+class SumOperation {
+ public:
+  explicit SumOperation(DType type)
+  {
+    if (type != DType::bf16) return;
+    check_mpi(MPI_Op_create(add_bf16, 1, &operation_), "registering the sum of bf16 with MPI");
+    own_ = true;
+  }
+  ~SumOperation()
+  {
+    if (own_) MPI_Op_free(&operation_);
+  }
+  SumOperation(const SumOperation&) = delete;
+  SumOperation& operator=(const SumOperation&) = delete;
+
+  MPI_Op handle() const { return operation_; }
+
+ private:
+  MPI_Op operation_ = MPI_SUM;
+  bool own_ = false;
+};
 
 /// A count as int, as MPI requires.
 int mpi_count(std::int64_t n)
@@ -116,13 +127,13 @@ void library_reduce_scatter_sum(const Tensor& values, Group& group)
   group.count("reduce-scatter", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->reduce_scatter_sum(values);
-  const MPI_Op sum = sum_operation(values.type());
+  const SumOperation sum(values.type());
   const MpiBlocks shards = mpi_shards(values, group);
   const Range own = Partition(values.elements(), group.ranks()).shard(group.rank());
   OnHost host(values, group);
   const Tensor result = host.carried() ? host.tensor() : group.scratch(values.type(), own.count);
   check_mpi(MPI_Reduce_scatter(host.carried() ? MPI_IN_PLACE : values.raw(), result.raw(), shards.counts.data(),
-                               mpi_type(values.type()), sum, group.communicator().handle()),
+                               mpi_type(values.type()), sum.handle(), group.communicator().handle()),
             "MPI_Reduce_scatter");
   if (host.carried())
     host.put_back(own, {0, own.count});
@@ -148,10 +159,10 @@ void library_all_reduce_sum(const Tensor& values, Group& group)
   group.count("all-reduce", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->all_reduce_sum(values);
-  const MPI_Op sum = sum_operation(values.type());
+  const SumOperation sum(values.type());
   OnHost host(values, group);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, host.tensor().raw(), mpi_count(values.elements()), mpi_type(values.type()),
-                          sum, group.communicator().handle()),
+                          sum.handle(), group.communicator().handle()),
             "MPI_Allreduce");
   host.put_back();
 }
@@ -172,7 +183,7 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   group.count("reduce", {.bytes = values.bytes()});
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->reduce_sum(values, root);
-  const MPI_Op sum = sum_operation(values.type());
+  const SumOperation sum(values.type());
   const bool here = group.rank() == root;
   OnHost host(values, group);
   auto* const data = static_cast<std::byte*>(host.tensor().raw());
@@ -180,8 +191,8 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   std::vector<std::byte> copy;
   if (here && root != 0) copy.assign(data, data + values.bytes());
   const void* const own = !here ? data : root == 0 ? MPI_IN_PLACE : copy.data();
-  check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()), sum, root,
-                       group.communicator().handle()),
+  check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()),
+                       sum.handle(), root, group.communicator().handle()),
             "MPI_Reduce");
   if (here) host.put_back();
 }

@@ -190,6 +190,7 @@ constexpr A divide(T* y, const SoftmaxView<A>& softmax, std::int64_t channels)
 /// The tensors of a SoftmaxPartial, row by row of (B, heads, queries).
 template <class A>
 struct PartialView {
+  /// Views all rows of @p partial.
   explicit PartialView(const SoftmaxPartial& partial)
       : heads(partial.sum.extent(1)),
         queries(partial.sum.extent(2)),

@@ -41,7 +41,8 @@ struct LogitRows {
   Accumulator<T>* sums;        ///< (R)
   const std::int32_t* target;  ///< (R)
   Range vocabulary;            ///< vocabulary entries of this shard, without padding
-  std::int64_t R, V;           ///< rows; logits of a row, with padding
+  std::int64_t R;              ///< rows
+  std::int64_t V;              ///< logits of a row, with padding
 };
 
 }  // namespace rankwise

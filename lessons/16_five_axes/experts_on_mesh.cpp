@@ -54,7 +54,7 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
                                        parameters.slice({first, layout.elements})});
     own.gradients = std::make_unique<ExpertGradients>(run.arithmetic, run.kernels, *run.stream, run.memory, layout,
                                                       group, run.batch.global_batch / plan.degrees.layout.dp);
-    // An expert's rows come from all e ranks, and of each from two runs of tokens: so many sums add up to its gradient.
+    // An expert's gradient is a sum for each of e ranks that send it rows, and for each of their two runs of tokens.
     for (int source = 0; source < ep.ranks(); ++source)
       own.of_runs.emplace_back(run, layout, plan.ring.runs.order, cp);
     for (const Branch& branch : stages[place].model.branches)
