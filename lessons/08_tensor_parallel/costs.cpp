@@ -21,10 +21,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   const std::vector<CollectiveShape> sums =
       gradient_sums(options, gradient_layout(table, options.gradients), options.leaves());
   const int part = shape.part.index, t = shape.part.count, replica = division.replica.rank;
-  const auto along = [&](const std::string& axis) {
-    return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
-  };
-  const Topology tp = along("tp"), dp = along("dp");
+  const Topology tp = topology_along(options, rank, "tp"), dp = topology_along(options, rank, "dp");
 
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);

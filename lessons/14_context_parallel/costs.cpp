@@ -31,10 +31,7 @@ struct Plan {
   GradientLayout gradients = gradient_layout(ParameterTable(config), options.gradients);
   std::vector<int> place = coordinates_of(options.axes(rank.ranks), rank.rank);  // dp, cp
 
-  Topology along(const std::string& axis) const
-  {
-    return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
-  }
+  Topology along(const std::string& axis) const { return topology_along(options, rank, axis); }
   bool ring() const { return options.attention == AttentionBy::ring; }
   bool tree() const { return arithmetic.continues_tree(); }
   std::vector<CollectiveShape> sums() const { return gradient_sums(options, gradients, 0); }

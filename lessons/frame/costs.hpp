@@ -7,6 +7,7 @@
 #include "common/collectives/cost.hpp"
 #include "common/memory/memory_ledger.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
+#include "common/messages/mesh.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/frame/options.hpp"
@@ -35,6 +36,14 @@ struct Costs {
 /// Device memory of a rank without sharding and without message buffers: model state of all layers, and
 /// activations.
 CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& division);
+
+/// The ranks along an axis of a lesson's mesh through a rank, and their nodes.
+/// @param options  whose axes(N) are the mesh's.
+template <class Options>
+Topology topology_along(const Options& options, RankOf rank, const std::string& axis)
+{
+  return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
+}
 
 /// Bytes of a rank's message buffers: scratch for collectives of all ranks, @p calls and the sum of losses, and
 /// copies of values on the host.

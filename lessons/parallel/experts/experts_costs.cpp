@@ -58,12 +58,6 @@ std::vector<std::vector<CollectiveShape>> sums_of(const ExpertParallelOptions& o
   return {gradient_sums(options, dense_gradients(table, options.gradients), 0), replicas};
 }
 
-/// The ranks along an axis of the mesh.
-Topology along(const ExpertParallelOptions& options, RankOf rank, const std::string& axis)
-{
-  return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
-}
-
 std::int64_t message_bytes(const ExpertParallelOptions& options, const ParameterTable& table,
                            const ActivationShape& shape, RankOf rank)
 {
@@ -79,8 +73,8 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
     of_norm = host_values_bytes(options.device, axes[1].size);
   }
   return rankwise::message_bytes(options, sums[0], rank) +
-         scratch_bytes(sums[1], along(options, rank, "replicas"), at[0]) +
-         scratch_bytes(exchanges, along(options, rank, "experts"), at[1]) + of_norm;
+         scratch_bytes(sums[1], topology_along(options, rank, "replicas"), at[0]) +
+         scratch_bytes(exchanges, topology_along(options, rank, "experts"), at[1]) + of_norm;
 }
 
 }  // namespace
@@ -111,7 +105,7 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
       {"world", "a step, to all ranks", expected_traffic(sums[0], options.topology(rank.ranks), rank.rank),
        "2 (N-1)/N of the dense gradients"},
       {"replicas", "a step, to replicas of the experts",
-       expected_traffic(sums[1], along(options, rank, "replicas"), replica),
+       expected_traffic(sums[1], topology_along(options, rank, "replicas"), replica),
        "2 (N/e-1)/(N/e) of the gradients of E/e experts"}};
   return costs;
 }
@@ -127,7 +121,7 @@ RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
       config.experts.count / e *
       std::min(config.experts.per_token * R / config.experts.count, shape.B * config.experts.capacity(shape.T));
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(e), to_each);
-  const Topology group = along(options, {0, N}, "experts");
+  const Topology group = topology_along(options, {0, N}, "experts");
   const std::vector<CollectiveShape> calls = exchanges_of(config, shape, options.algorithm(), rows, rows);
   const std::int64_t counts = expected_traffic(calls.front(), group, 0).bytes;
   RoutedTraffic traffic{.uniform = exchanges * expected_traffic(calls, group, 0)};

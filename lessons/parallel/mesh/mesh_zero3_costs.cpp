@@ -86,8 +86,8 @@ std::int64_t message_bytes(const MeshZeroOptions& options, const OffloadPlan& pl
   const std::vector<Axis> axes = options.axes(rank.ranks);
   const auto scratch = [&](std::vector<CollectiveShape> calls, std::size_t axis) {
     calls.push_back({"all-reduce", plan.step.algorithm, DType::i64, loss_numbers});
-    const Topology topology = options.topology(rank.ranks).among(line_of(axes, rank.rank, axes[axis].name));
-    return scratch_bytes(calls, topology, coordinates_of(axes, rank.rank)[axis]) +
+    return scratch_bytes(calls, topology_along(options, rank, axes[axis].name),
+                         coordinates_of(axes, rank.rank)[axis]) +
            host_values_bytes(options.device, axes[axis].size);
   };
   const auto [replicas, shard, tp] = collectives_by_axis(plan, split);
@@ -117,9 +117,7 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
   const OffloadPlan plan = offload_plan(options, rank);
   const SplitPlan split = split_plan(options, plan.step, rank);
   const ShardingPlace place = options.place(rank);
-  const auto along = [&](const std::string& axis) {
-    return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
-  };
+  const auto along = [&](const std::string& axis) { return topology_along(options, rank, axis); };
   const std::int64_t messages = message_bytes(options, plan, split, rank);
   Costs costs = sharded_memory(options, divide(options, rank), plan.step, plan.gathers, place.shard, messages);
   move_to_tiers(costs, plan);
