@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "common/cuda/devices.hpp"
-#include "gpt2/adamw.hpp"
 #include "lessons/parallel/context/context_gradients.hpp"
 #include "lessons/parallel/experts/expert_gradients.hpp"
+#include "lessons/parallel/mesh/mesh_costs.hpp"
 #include "lessons/parallel/pipeline/schedule_report.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
 
@@ -16,15 +15,14 @@ namespace rankwise {
 
 namespace {
 
-/// Bytes of the gradients of a rank's stages, of both runs of tokens.
-CategoryBytes gradient_bytes(const FiveAxesPlan& plan)
+/// Bytes of the gradients of the second run of tokens, and of those of experts.
+CategoryBytes further_gradients(const FiveAxesPlan& plan)
 {
   const Arithmetic& arithmetic = plan.ring.arithmetic;
   const std::int64_t M = plan.mesh.pipeline.schedule.micro_batches, e = plan.degrees.ep;
   CategoryBytes bytes;
   for (const PipelineStage& stage : plan.mesh.stages()) {
     const GradientLayout dense = gradient_layout(plan.mesh.pipeline.table, stage, plan.mesh.gradients);
-    bytes += arithmetic.gradient_bytes(dense, M);
     bytes[further_sums] += ContextGradients::bytes(dense, arithmetic);
     if (plan.expert_blocks(stage) == 0) continue;
     const GradientLayout of_experts = plan.expert_gradients(stage);
@@ -42,12 +40,9 @@ Costs costs(const FiveAxesOptions& options, RankOf rank)
   const MeshPlan& mesh = plan.mesh;
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = gradient_bytes(plan);
-  bytes[Category::parameters] = bytes_of(options.precision) * elements_of(mesh.ranges());
-  bytes[Category::optimizer] = adamw_bytes(elements_of(mesh.updated()), options.precision);
-  bytes[Category::activations] = mesh.runs * mesh.pipeline.activation_bytes(mesh.place.pp);
-  bytes[Category::workspace] = mesh.runs * workspace_bytes(plan.ring.config, plan.ring.shape) +
-                               plan.ring.workspace_bytes() + kernel_bytes(options.device);
+  bytes = mesh_bytes(mesh, options);
+  bytes += further_gradients(plan);
+  bytes[Category::workspace] += plan.ring.workspace_bytes();
   bytes[Category::communication] = plan.message_bytes();
   costs.most = costs.kept;
 

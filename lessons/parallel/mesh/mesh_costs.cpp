@@ -6,29 +6,35 @@
 #include "gpt2/adamw.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/mesh/mesh_forecast.hpp"
-#include "lessons/parallel/mesh/mesh_plan.hpp"
 #include "lessons/parallel/tensor/split_plan.hpp"
 
 namespace rankwise {
 
-Costs costs(const MeshParallelOptions& options, RankOf rank)
+CategoryBytes mesh_bytes(const MeshPlan& plan, const LessonOptions& options)
 {
-  const MeshPlan plan = plan_of(options, rank);
   const PipelinePlan& pipeline = plan.pipeline;
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  CategoryBytes bytes;
   for (const PipelineStage& stage : plan.stages())
     bytes += Arithmetic(options.arithmetic)
                  .gradient_bytes(gradient_layout(pipeline.table, stage, options.gradients),
                                  {plan.first_micro_batch, pipeline.schedule.micro_batches});
   bytes[Category::parameters] = bytes_of(options.precision) * elements_of(plan.ranges());
   bytes[Category::optimizer] = adamw_bytes(elements_of(plan.updated()), options.precision);
-  bytes[Category::activations] = pipeline.activation_bytes(plan.place.pp);
-  bytes[Category::workspace] = workspace_bytes(pipeline.config, pipeline.shape) + kernel_bytes(options.device);
+  bytes[Category::activations] = plan.runs * pipeline.activation_bytes(plan.place.pp);
+  bytes[Category::workspace] =
+      plan.runs * workspace_bytes(pipeline.config, pipeline.shape) + kernel_bytes(options.device);
   bytes[Category::communication] = plan.message_bytes();
+  return bytes;
+}
+
+Costs costs(const MeshParallelOptions& options, RankOf rank)
+{
+  const MeshPlan plan = plan_of(options, rank);
+  Costs costs;
+  in_tier(Tier::device, costs.kept) = mesh_bytes(plan, options);
   costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(pipeline.shape)},
+  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.pipeline.shape)},
                 {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
                 {"tied", "a step, of the tied embedding", plan.to_other_end(),
                  "2 V C / tp in all, between first and last stage"},

@@ -4,12 +4,15 @@
 #include <string>
 
 #include "lessons/frame/costs.hpp"
-#include "lessons/parallel/mesh/mesh_options.hpp"
+#include "lessons/parallel/mesh/mesh_plan.hpp"
 
 /// @file
 /// Memory and traffic of a rank of the mesh, from the sizes alone.
 
 namespace rankwise {
+
+/// Device memory of a rank of a mesh: model state and activations of its stages, and messages.
+CategoryBytes mesh_bytes(const MeshPlan& plan, const LessonOptions& options);
 
 /// Memory and traffic of rank r of N.
 ///
