@@ -10,7 +10,6 @@
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
-#include "gpt2/adamw.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/parallel/context/context_gradients.hpp"
@@ -96,14 +95,11 @@ std::int64_t attention_workspace(const Plan& plan)
 Costs costs(const ContextParallelOptions& options, RankOf rank)
 {
   const Plan plan{options, rank};
-  const ParameterTable table(plan.config);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
   // Model state as in lesson 03, the whole of it: 16 P bytes in f32.
-  bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.division.micro_batches());
+  bytes = unsharded_bytes(options, plan.division);
   bytes[further_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
-  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
-  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   // Activations and scratch of both runs of tokens, B T / c rows together, and what attention keeps beyond them.
   bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.division.shape);
   if (!plan.ring())
