@@ -34,7 +34,6 @@ import time
 import bench_collectives
 import bench_lessons
 import bench_peers
-import llmc_speed
 import plot_bandwidth
 from svg import Refused, option_parser, run_script, write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
@@ -290,12 +289,12 @@ def measure_llmc(program, rounds):
     """Seconds of a step of the first case in f32, here and by a program of llm.c, once a round."""
     own, turns = bench_peers.own_command(BUILD, CASES[0], "f32"), []
     with tempfile.TemporaryDirectory() as folder:
-        llmc_speed.prepare_cpu(folder)
+        bench_peers.prepare_cpu(folder)
         for _ in range(rounds or bench_peers.ROUNDS):
             turns.append({"own": json.loads(run_program(own))["rounds"][0]["step_s"][-1],
-                          "llm.c": llmc_speed.cpu_step(program, folder, bench_peers.environment())})
+                          "llm.c": bench_peers.cpu_step(program, folder, bench_peers.environment())})
             if turns[-1]["llm.c"] is None:
-                raise Refused(f"{program} made no {llmc_speed.STEPS} steps.\n       Build train_gpt2 of llm.c, and name it.")
+                raise Refused(f"{program} made no {bench_peers.STEPS} steps.\n       Build train_gpt2 of llm.c, and name it.")
     return kept("llm.c", json.dumps(turns))
 
 
@@ -393,7 +392,7 @@ TABLES = [("sharding", "sharding", bench_lessons.SHARDING.table, lambda o: measu
           ("busy", "busy machines", bench_lessons.busy_table, lambda o: measure_busy(o.rounds)),
           ("peers", "peers", bench_peers.peers_table, lambda o: measure_peers(o.python, o.rounds)),
           ("peer-ranks", "peers on ranks", bench_peers.peer_ranks_table, lambda o: measure_peer_ranks(o.python, o.rounds)),
-          ("llm.c", "llm.c", llmc_speed.cpu_table, lambda o: measure_llmc(o.llmc, o.rounds))]
+          ("llm.c", "llm.c", bench_peers.cpu_table, lambda o: measure_llmc(o.llmc, o.rounds))]
 PEERS = ["peers", "peer-ranks", "llm.c"]  # measured only when they are asked for
 # Cases that have a table for themselves.
 ALONE = [[name] for name in [*(case.name for case in BF16_CASES), *(case for case, *_ in TABLES), "collectives"]]

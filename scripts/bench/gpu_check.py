@@ -20,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 
+from bench_peers import gpu_steps
 from bench_tables import text_table, torch_config, write_page
 from documents import Refused, read_json, run_script
 from gpu_speed_tables import NO_TORCH, gpu_blocks
-from llmc_speed import gpu_steps
 from whole_file import write_whole
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -57,7 +57,7 @@ cp "$build"/lessons/* "$pack/build/lessons/"
 cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
-cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,llmc_speed}.py "$pack/scripts/bench/"
+cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,bench_peers}.py "$pack/scripts/bench/"
 cp scripts/pytorch/torch_{speed,gpt2}.py "$pack/scripts/pytorch/"
 cp scripts/lib/{documents,whole_file}.py "$pack/scripts/lib/"
 cp scripts/mpi_environment.sh "$pack/scripts/"

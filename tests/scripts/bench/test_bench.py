@@ -24,7 +24,6 @@ import bench_collectives  # noqa: E402
 import bench_lessons  # noqa: E402
 import bench_peers  # noqa: E402
 import check_ratios  # noqa: E402
-import llmc_speed  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
 from documents import status_of  # noqa: E402
@@ -177,7 +176,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(lines[3].removeprefix(CASE.title).split(), ["bf16", "32", "20", "23", "1.40", "2.00", "below"])
 
     def test_llmc_stands_beside_the_median_of_its_ratios(self):
-        line = llmc_speed.cpu_table([{"own": 0.5, "llm.c": 1.0}, {"own": 0.5, "llm.c": 2.0}, {"own": 1.0, "llm.c": 4.0}]).split("\n")[2]
+        line = bench_peers.cpu_table([{"own": 0.5, "llm.c": 1.0}, {"own": 0.5, "llm.c": 2.0}, {"own": 1.0, "llm.c": 4.0}]).split("\n")[2]
         self.assertEqual(line.split(), ["gpt2", "B=4", "T=64,", "f32", "512", "128", "4.00"])
 
     def test_llmc_needs_a_program_that_makes_steps(self):
@@ -185,8 +184,8 @@ class Peers(unittest.TestCase):
             bench.parse(["--case=llm.c"])
 
     def test_the_model_of_llmc_has_all_its_parameters(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(llmc_speed, PADDED=64, CONTEXT=8, LAYERS=2, CHANNELS=16):
-            llmc_speed.write_model(f"{folder}/model.bin")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(bench_peers, PADDED=64, CONTEXT=8, LAYERS=2, CHANNELS=16):
+            bench_peers.write_model(f"{folder}/model.bin")
             self.assertEqual(os.path.getsize(f"{folder}/model.bin"),
                              1024 + 4 * ((64 + 8) * 16 + 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16))
 

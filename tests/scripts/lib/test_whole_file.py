@@ -18,7 +18,7 @@ WRITES = re.compile(r"\.write_text\(|\.write_bytes\(|open\(.*[\"'][wxa]\+?b?\+?[
 IN_OWN_FOLDER = ("scripts/site/", *(f"scripts/course/{name}.py" for name in (
     "workshop", "exercise_tree", "runner", "sandbox_walls", "judge", "similarity", "grade_all",
     "questions", "prebuilt")),
-    *(f"scripts/bench/{name}.py" for name in ("bench", "bench_tables", "llmc_speed")),
+    *(f"scripts/bench/{name}.py" for name in ("bench", "bench_tables", "bench_peers")),
     *(f"scripts/pytorch/{name}.py" for name in ("compare_with_pytorch", "golden_states", "torch_speed", "torch_training")),
     "scripts/museum/", "scripts/plot/plot_offload.py", "scripts/lib/whole_file.py")
 ANOTHER_USER = 12345
