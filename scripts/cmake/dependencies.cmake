@@ -113,3 +113,30 @@ endforeach()
 if(RANKWISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RANKWISE_CCACHE})
 endif()
+
+# ---- What configuring says that it found ------------------------------------------------------------------------------
+
+# rankwise_report("name" found): one line of the summary.
+function(rankwise_report name found)
+  if(found)
+    message(STATUS "  ${name}: ${found}")
+  else()
+    message(STATUS "  ${name}: no")
+  endif()
+endfunction()
+
+# rankwise_summary(): once it is known whether there are GPUs.
+function(rankwise_summary)
+  message(STATUS "Rankwise, ${CMAKE_BUILD_TYPE} build by ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, "
+                 "MPI ${MPI_C_VERSION}, HDF5 ${HDF5_VERSION}. Optional parts:")
+  set(rankwise_gpu_kind ${RANKWISE_GPU})
+  if(RANKWISE_GPU STREQUAL on)
+    set(rankwise_gpu_kind "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${RANKWISE_NCCL}")
+  endif()
+  rankwise_report("GPUs        " "${rankwise_gpu_kind}")
+  rankwise_report("products by " "${rankwise_gemm_by}")
+  rankwise_report("OpenBLAS    " "${RANKWISE_OPENBLAS}")
+  rankwise_report("oneDNN      " "${RANKWISE_DNNL}")
+  rankwise_report("ccache      " "${RANKWISE_CCACHE}")
+  rankwise_report("Doxygen     " "${RANKWISE_DOXYGEN}")
+endfunction()
