@@ -57,6 +57,11 @@ class Region:
         return re.split(r"[:.](?:\s|$)", self.text, maxsplit=1)[0]
 
 
+def in_order(exercise):
+    """The key by which numbers of exercises are sorted: 03.2 before 03.10."""
+    return [int(part) for part in exercise.split(".")]
+
+
 def find_regions(path, text):
     """The regions of one file, in order, without their tasks; Refused names file and line of a malformed one."""
     regions, opened = [], None
@@ -148,8 +153,7 @@ def all_regions(tree, lesson=""):
                 region.points, region.task = tasks[region.exercise]
     for number in sorted(set(tasks) - set(found)):
         raise Refused(f"{place_of(tree, number)}: exercise {number} has no region in a source: // BEGIN EXERCISE {number}")
-    return sorted((region for region in found.values() if region.lesson.startswith(lesson)),
-                  key=lambda region: [int(part) for part in region.exercise.split(".")])
+    return sorted((region for region in found.values() if region.lesson.startswith(lesson)), key=lambda region: in_order(region.exercise))
 
 
 def replace_bodies(text, regions, body_of):

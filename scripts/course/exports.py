@@ -7,7 +7,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 
-from exercise_tree import Refused
+from exercise_tree import Refused, in_order
 from documents import shown
 
 KEYS = {"student", "lessons", "revision", "date", "points", "of", "exercises"}
@@ -41,8 +41,7 @@ def no_formula(text):
 
 def csv_of(grades):
     """CSV (RFC 4180): a line for each student, a column for each exercise, for spreadsheets and gradebooks."""
-    exercises = sorted({row["exercise"] for grade in grades for row in grade["exercises"]},
-                       key=lambda exercise: [int(part) for part in exercise.split(".")])
+    exercises = sorted({row["exercise"] for grade in grades for row in grade["exercises"]}, key=in_order)
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["student", *exercises, "points", "of", "revision", "date", "unread"])

@@ -14,7 +14,7 @@ import secrets
 import traceback
 
 import catalogue
-from exercise_tree import Refused, all_regions, read_tree, without_links, write_whole
+from exercise_tree import Refused, all_regions, in_order, read_tree, without_links, write_whole
 from grade_table import document_of, markdown_report, markdown_table, table_of
 from judge import Judge
 from pack import check_lessons, revision_of
@@ -49,7 +49,7 @@ def lesson_rows(root, tree, lesson, handed_in, secret, judge, seed):
         # The figures come from the programs of the course, never from those that hold a student's code.
         rows += answers.grade_answers(root, root / "build", lesson, catalogue.figures_of(student, secret),
                                       files.get(catalogue.sheet_of(lesson), "there is no file of answers"), secret)
-    return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
+    return sorted(rows, key=lambda row: in_order(row["exercise"]))
 
 
 def unread_document(tree, lessons, student, revision, why):

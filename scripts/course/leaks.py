@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import re
 
+from exercise_tree import in_order
+
 WINDOW = 5
 SOURCES = (".cpp", ".hpp", ".cu", ".h")
 TOKEN = re.compile(r"""(?P<name>[A-Za-z_]\w*)|\d[\w.']*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|::|->|[^\s\w]""")
@@ -138,4 +140,4 @@ def find_leaks(tree, regions, searched):
                 for exercise in set().union(*(solutions[ends].get(form, ()) for form in forms_of(run))):
                     hits.setdefault((exercise, path), []).append((first, last))
     leaks = [Leak(exercise, path, *run) for (exercise, path), runs in hits.items() for run in joined(runs)]
-    return sorted(leaks, key=lambda leak: ([int(part) for part in leak.exercise.split(".")], leak.path, leak.first))
+    return sorted(leaks, key=lambda leak: (in_order(leak.exercise), leak.path, leak.first))
