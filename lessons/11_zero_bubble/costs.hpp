@@ -8,7 +8,7 @@
 
 /// @file
 /// Memory and traffic of a pipeline that defers weight gradients, from the sizes alone: those of lesson 09, whose costs()
-/// asks the plan of these options.
+/// takes the plan that these options give.
 ///
 ///     model state   as in lesson 09
 ///     activations   of a stage for p micro-batches, and for each the gradients that W needs: 9 C R a block

@@ -76,7 +76,7 @@ class ContextParallel {
   /// together. NEW: a rank has two runs of each sequence, R = B T / (2 c) rows each, and computes one after the other.
   LossSum forward()
   {
-    // The embedding, (R, C), of a token depends on its position in the sequence, which its run knows.
+    // The embeddings, (R, C): that of a token depends on its position in the sequence, which its run knows.
     for (TokenRun& mine : own) {
       model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
       model.embedding.add(mine.kept.stream(0), mine.work.output, weights.embedding, mine.batch);
@@ -103,7 +103,7 @@ class ContextParallel {
       model.head.normalise_backward(dx, mine.gradient.head, dnormalised, mine.kept.head, weights.head, mine.batch);
       run.charge_backward(head_unit);
     }
-    // The branches, last first. Each adds its contribution to dx of both runs, and gradients of its parameters to each.
+    // The branches, last first. Each adds its contribution to dx of both runs, and to the gradients of each run.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       // Recomputation: a block's forward pass runs again, and its keys and values travel again.
       const bool last_of_block = i % 2 == 1;

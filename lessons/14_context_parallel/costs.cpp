@@ -126,7 +126,8 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
 
 double pairs_of(const ContextParallelOptions& options, RankOf rank)
 {
-  // All queries meet all keys in 1 / c of the heads, or the queries of this rank's runs in all of them.
+  // All-to-all: all queries and all keys, in 1 / c of the heads. Ring: the queries of this rank's runs and all keys, in
+  // all heads.
   const TokenRuns runs = options.runs(rank.ranks);
   const Range all{0, runs.T};
   const Mask mask = options.config().mask;

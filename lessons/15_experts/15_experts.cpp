@@ -183,8 +183,8 @@ class Experts {
     // A choice's weight times doutput is the gradient of its expert's output; it travels where the row did.
     layer.combine_backward(scratch.sent, scratch, doutput, a.routed);
     exchange.to_experts(scratch.output, scratch.sent, routed[i]);
-    // The MLP of each expert backwards, over the rows of one rank of the group after the other. In
-    // exact arithmetic each rank's rows have a sum of their own.
+    // The MLP of each expert backwards, over the rows of one rank of the group after the other. In exact arithmetic each
+    // rank's rows have a sum of their own.
     for (std::int64_t rank = 0; rank < group.ranks(); ++rank) {
       const auto d = expert_tensors(table, model.branches[i].unit(), expert_gradients.of(rank));
       layer.backward(scratch, d, a.routed, p.experts, routed[i].here, rank);

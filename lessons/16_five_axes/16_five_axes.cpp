@@ -116,22 +116,23 @@ class FiveAxes {
       // whole. The others begin with the stream from the stage before.
       if (stage.first) {
         model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
-        model.embedding.add(mine.kept.stream(0), parts[k].sum(mine.work.output), weights.embedding, rows_of(mine));
+        model.embedding.add(mine.kept.stream(0), operators[k].sum(mine.work.output), weights.embedding,
+                            rows_of(mine));
       } else {
         run.stream->copy(mine.kept.stream(0), half(received, k));
       }
     }
-    // The last branch writes into the send buffer, (2, R, C) or (2, R / tp, C).
+    // Except in the last stage, the last branch writes into the send buffer, (2, R, C) or (2, R / tp, C).
     forward_branches(own, 0, model.branches.size(), both, send_buffer);
     // A row's loss needs no other row, so the last stage computes each run alone, over a divided vocabulary as in lesson 10.
     LossSum loss;
     for (std::size_t k = 0; stage.last && k < both.size(); ++k)
-      loss += vocabulary_parallel_loss(model.head, weights.head, both[k].kept.head, both[k].batch, parts[k]);
+      loss += vocabulary_parallel_loss(model.head, weights.head, both[k].kept.head, both[k].batch, operators[k]);
     return loss;
   }
 
-  /// Adds the gradient of the loss with respect to the stage's parameters to the gradients of each run; those of experts to
-  /// the sums of their own, those that are sums over this rank's rows only to the runs' row_gradients.
+  /// Adds the gradient of the loss with respect to the stage's parameters to the gradients of each run. Gradients of
+  /// experts have sums of their own, and gradients that are sums over only this rank's rows go to row_gradients.
   /// @param place  number of the stage on this rank.
   void backward(const LocalStage& own, std::size_t place, std::vector<TokenRun>& both, const Tensor& received,
                 const Tensor& send_buffer)
@@ -145,8 +146,9 @@ class FiveAxes {
         continue;
       }
       // Operator f: each rank's columns give a partial sum of the gradient in front of them, summed along tp.
-      model.head.apply_backward(scratch.output, gradient.head, parts[k].regathered(kept.head), weights.head, batch);
-      const Tensor dhead = parts[k].sum(scratch.output);
+      model.head.apply_backward(scratch.output, gradient.head, operators[k].regathered(kept.head), weights.head,
+                                batch);
+      const Tensor dhead = operators[k].sum(scratch.output);
       run.stream->zero(scratch.dstream);
       row_gradients[k][place].normalise_backward(model.head, scratch.dstream, gradient.head, dhead, kept.head,
                                                  weights.head, rows_of(both[k]));
@@ -163,7 +165,7 @@ class FiveAxes {
     for (std::size_t k = 0; k < both.size(); ++k) {
       const TokenRun& mine = both[k];
       if (stage.first)
-        model.embedding.backward(mine.gradient.embedding, parts[k].gather(mine.work.dstream, mine.work.output),
+        model.embedding.backward(mine.gradient.embedding, operators[k].gather(mine.work.dstream, mine.work.output),
                                  mine.batch);
       else
         run.stream->copy(half(send_buffer, k), mine.work.dstream);
@@ -228,8 +230,8 @@ class FiveAxes {
       std::vector<BranchActivations> whole;  // with the normalised rows of all tp ranks
       for (std::size_t k = 0; k < both.size(); ++k) {
         const BranchActivations& a = both[k].kept.branches[i];
-        branch.normalise(parts[k].own(a), p);
-        whole.push_back(parts[k].gathered(a));
+        branch.normalise(operators[k].own(a), p);
+        whole.push_back(operators[k].gathered(a));
         if (branch.attention())
           branch.query_key_value(whole[k], p, both[k].batch);
         else if (!branch.experts())
@@ -246,7 +248,8 @@ class FiveAxes {
         const TokenRun& mine = both[k];
         const BranchActivations& a = mine.kept.branches[i];
         if (branch.attention()) branch.project(mine.work.output, a, p, mine.batch);
-        const Tensor sum = branch.experts() ? parts[k].own_of(mine.work.output) : parts[k].sum(mine.work.output);
+        const Tensor sum =
+            branch.experts() ? operators[k].own_of(mine.work.output) : operators[k].sum(mine.work.output);
         const Tensor next = sent_on ? half(send_buffer, k) : mine.kept.stream(i + 1);
         if (!next.empty()) branch.add(next, a, sum, p, rows_of(mine));
       }
@@ -259,7 +262,7 @@ class FiveAxes {
     const Branch& branch = own.model.branches[i];
     const BranchTensors& p = own.weights.branches[i];
     // Each run alone: the residual connection hands dx on, and g in the backward pass gives every tp rank all rows of it,
-    // (R, C). Experts have no bias behind their sum, so their rows add nothing to row_gradients.
+    // (R, C). Experts have no bias behind their sum, so here nothing is added to row_gradients.
     for (std::size_t k = 0; k < both.size(); ++k) {
       TokenRun& mine = both[k];
       const Tensor &dx = mine.work.dstream, &output = mine.work.output;
@@ -267,7 +270,7 @@ class FiveAxes {
       const Tensor doutput = branch.experts() ? branch.output_backward(dx, scratch, rows_of(mine))
                                               : row_gradients[k][place].add_backward(
                                                     branch, mine.gradient.branches[i], dx, output, rows_of(mine));
-      mine.doutput = parts[k].gather(doutput, output);
+      mine.doutput = operators[k].gather(doutput, output);
       if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
     }
     // NEW: the gradients of this rank's keys come from the queries of all ranks along cp (lesson 14).
@@ -278,7 +281,7 @@ class FiveAxes {
       const TokenRun& mine = both[k];
       const Tensor& output = mine.work.output;
       const BranchTensors& d = mine.gradient.branches[i];
-      const BranchActivations &a = mine.kept.branches[i], whole = parts[k].regathered(a);
+      const BranchActivations &a = mine.kept.branches[i], whole = operators[k].regathered(a);
       if (branch.attention()) {
         branch.weights_backward(d, mine.doutput, mine.dinner(), whole, mine.batch);
         branch.normalised_backward(output, mine.dinner(), p, mine.batch);
@@ -287,7 +290,7 @@ class FiveAxes {
       } else {
         branch.apply_backward(output, d, mine.doutput, mine.work.wide, whole, p, mine.batch);
       }
-      const Tensor dnormalised = branch.experts() ? parts[k].own_of(output) : parts[k].sum(output);
+      const Tensor dnormalised = branch.experts() ? operators[k].own_of(output) : operators[k].sum(output);
       row_gradients[k][place].normalise_backward(branch, mine.work.dstream, d, dnormalised, a, p, rows_of(mine));
     }
   }
@@ -414,7 +417,7 @@ class FiveAxes {
     mesh_plan.reserve_scratch(tp);
     for (const CollectiveShape& call : mesh_plan.replicas.back().also) reserve_scratch(call, cp);
     for (const Workspace& scratch : work)
-      parts.emplace_back(tp, run.shape, run.config.channels, scratch, run.kernels, run.time);
+      operators.emplace_back(tp, run.shape, run.config.channels, scratch, run.kernels, run.time);
     for (LocalStage& own : stages) {
       of_runs.emplace_back(run, gradient_layout(plan.table, own.stage, options.gradients), options.order, cp);
       // An expert adds its own bias; the branch adds none.
@@ -480,7 +483,7 @@ class FiveAxes {
   std::vector<ContextGradients> of_runs;  // of each stage: gradients of both runs
   ExpertsOnMesh experts{run, axes_plan, stages, experts_of_all(), ep, cp, tp};  // of this rank's stages
   RingAttention attention{run, axes_plan.ring.runs, cp};  // queries here, keys of all ranks along cp
-  std::vector<TensorParallelMessages> parts;              // of each run: operators f and g
+  std::vector<TensorParallelMessages> operators;          // of each run: f and g
   std::array<std::vector<RowGradients>, TokenRuns::of_a_rank> row_gradients{
       make_row_gradients(run, stages), make_row_gradients(run, stages)};  // of each run and stage: sums over rows
   std::vector<PerformedAction> performed;                                 // in the last step

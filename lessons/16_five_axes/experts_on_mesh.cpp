@@ -38,7 +38,7 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
 {
   if (!plan.has_experts()) return;
   // Memory for messages is taken before the first step: the choices of all runs of a sequence, (2 c, R, k), and scratch for
-  // the largest exchange of rows along ep, as many as can arrive, and for the largest sum of outputs along tp.
+  // the exchanges along ep, and for the sum along tp of the outputs of as many rows as can arrive.
   choices_ = Buffer(run.memory, Category::communication, DType::i32, {plan.choices()}, "choices of all runs");
   for (const CollectiveShape& call : plan.row_exchanges()) reserve_scratch(call, *rows_);
   reserve_scratch(plan.largest_output(), *outputs_);
@@ -54,7 +54,8 @@ ExpertsOnMesh::ExpertsOnMesh(Run& run, const FiveAxesPlan& plan, const std::vect
                                        parameters.slice({first, layout.elements})});
     own.gradients = std::make_unique<ExpertGradients>(run.arithmetic, run.kernels, *run.stream, run.memory, layout,
                                                       group, run.batch.global_batch / plan.degrees.layout.dp);
-    // An expert's gradient is a sum for each of e ranks that send it rows, and for each of their two runs of tokens.
+    // In exact arithmetic an expert's gradient is a sum for each of the e ranks that send it rows, and for each of
+    // their two runs of tokens.
     for (int source = 0; source < ep.ranks(); ++source)
       own.of_runs.emplace_back(run, layout, plan.ring.runs.order, cp);
     for (const Branch& branch : stages[place].model.branches)

@@ -113,8 +113,10 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
 Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows)
 {
   const std::int64_t messages =
-      std::ranges::count_if(schedule.actions[static_cast<std::size_t>(rank)],
-                            [&](const Action& action) { return sends(schedule, action); });
+      std::ranges::count_if(schedule.actions[static_cast<std::size_t>(rank)], [&](const Action& action) {
+        const int end = action.kind == ActionKind::forward ? schedule.stages() - 1 : 0;  // no stage comes after it
+        return action.kind != ActionKind::backward_weights && action.stage != end;
+      });
   return {messages, messages * bytes_of(type) * rows.elements()};
 }
 

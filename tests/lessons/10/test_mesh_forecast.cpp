@@ -15,6 +15,7 @@ using namespace rankwise::testing;
 namespace {
 
 /// The report of the meshes of four ranks, one of which has no forecast.
+/// @param capacity  bytes of a device; 0: without limit.
 Told told(std::int64_t capacity)
 {
   const auto forecast = [](const Layout& l) -> std::optional<MeshForecast> {
@@ -24,14 +25,17 @@ Told told(std::int64_t capacity)
   std::vector<MeshForecast> all;
   for (const Layout& layout : factorisations(4))
     if (const std::optional<MeshForecast> one = forecast(layout)) all.push_back(*one);
-  return Told(true, [&](Report& report) { report_meshes(report, all, fastest_mesh(4, capacity, forecast)); });
+  LessonOptions options;
+  options.memory_limit.value = capacity;
+  return Told(
+      true, [&](Report& report) { report_meshes(report, all, fastest_mesh(4, memory_limit(options), forecast)); });
 }
 
 }  // namespace
 
 TEST_CASE("report_meshes: every mesh that is possible, and the fastest that fits")
 {
-  const Told all = told(5000);
+  const Told all = told(0);
   const nlohmann::json& meshes = all.json["meshes"];
   REQUIRE(meshes.size() == 5);
   CHECK(meshes[0] == nlohmann::json{{"dp", 4}, {"tp", 1}, {"pp", 1}, {"bytes", 4001}, {"step_s", 11.0}});
