@@ -18,6 +18,7 @@ namespace {
 MPI_Datatype mpi_type(DType type)
 {
   const std::array types{MPI_FLOAT, MPI_UINT16_T, MPI_DOUBLE, MPI_INT32_T, MPI_INT64_T, MPI_BYTE};
+  static_assert(types.size() == dtype_count);
   return types[static_cast<std::size_t>(type)];
 }
 

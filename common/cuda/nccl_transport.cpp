@@ -25,6 +25,7 @@ namespace {
 ncclDataType_t nccl_type(DType type)
 {
   constexpr std::array types{ncclFloat32, ncclBfloat16, ncclFloat64, ncclInt32, ncclInt64, ncclUint8};
+  static_assert(types.size() == dtype_count);
   return types[static_cast<std::size_t>(type)];
 }
 

@@ -273,7 +273,7 @@ struct Selection {
 };
 
 /// Creates a contiguous dataset and allocates it in the file.
-/// @param filled  whether HDF5 writes zeros first.
+/// @param filled  when HDF5 writes zeros first; H5D_FILL_TIME_IFSET, its default: never, as no value is set.
 Hdf5Object create_dataset(const Hdf5Object& parent, const std::string& name, hid_t type, const Shape& shape,
                           H5D_fill_time_t filled)
 {

@@ -9,7 +9,7 @@ namespace rankwise {
 
 std::string_view name_of(DType type)
 {
-  constexpr std::array<std::string_view, 6> names{"f32", "bf16", "f64", "i32", "i64", "u8"};
+  constexpr std::array<std::string_view, dtype_count> names{"f32", "bf16", "f64", "i32", "i64", "u8"};
   return names[static_cast<std::size_t>(type)];
 }
 

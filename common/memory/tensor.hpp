@@ -36,11 +36,12 @@ struct bf16 {
 
 /// Element type of a tensor.
 enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
+constexpr std::size_t dtype_count = 6;  ///< of DType, whose tables have an entry for each
 
 /// Bytes of one element.
 constexpr std::int64_t bytes_of(DType type)
 {
-  constexpr std::array<std::int64_t, 6> bytes{4, 2, 8, 4, 8, 1};
+  constexpr std::array<std::int64_t, dtype_count> bytes{4, 2, 8, 4, 8, 1};
   return bytes[static_cast<std::size_t>(type)];
 }
 

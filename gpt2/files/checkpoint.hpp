@@ -68,7 +68,7 @@ struct Shard {
   Tensor first_moments;         ///< (owned.count) f32
   Tensor second_moments;        ///< (owned.count) f32
 
-  /// A part of it.
+  /// A part of it, if all three tensors are there.
   /// @param part  counted from its first element.
   Shard slice(Range part) const
   {

@@ -60,7 +60,8 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 }
 
 /// The layout of a factor or result as cuBLAS sees it, by columns.
-Descriptor<cublasLtMatrixLayout_t> make_layout(const Operand& operand, std::int64_t rows, std::int64_t columns)
+CublasDescriptor<cublasLtMatrixLayout_t> make_layout(const Operand& operand, std::int64_t rows,
+                                                     std::int64_t columns)
 {
   if (!operand.by_rows) std::swap(rows, columns);
   cublasLtMatrixLayout_t layout = nullptr;
@@ -146,7 +147,7 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Plan& plan, const Kin
 {
   cublasLtMatmulPreference_t made = nullptr;
   check_cublas(CUBLAS(cublasLtMatmulPreferenceCreate)(&made), "saying what an algorithm may rely on");
-  const Descriptor<cublasLtMatmulPreference_t> preference(made, CUBLAS(cublasLtMatmulPreferenceDestroy));
+  const CublasDescriptor<cublasLtMatmulPreference_t> preference(made, CUBLAS(cublasLtMatmulPreferenceDestroy));
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(workspace_.bytes()));
   // Partial sums of a split contraction are added in f32, not in the type of the result.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});

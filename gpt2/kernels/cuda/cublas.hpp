@@ -59,7 +59,7 @@ struct Product {
 
 /// A descriptor of cuBLAS, with the function that destroys it.
 template <class T>
-using Descriptor = std::shared_ptr<std::remove_pointer_t<T>>;
+using CublasDescriptor = std::shared_ptr<std::remove_pointer_t<T>>;
 
 /// cuBLASLt on one stream, with workspace that the caller provides. For one thread at a time.
 class CublasLt {
@@ -91,9 +91,9 @@ class CublasLt {
   };
   /// cuBLAS's descriptors and algorithm for one kind of product.
   struct Plan {
-    Descriptor<cublasLtMatmulDesc_t> description;
-    Descriptor<cublasLtMatrixLayout_t> left, right, result;  // cuBLAS's A, B and both C and D
-    std::optional<cublasLtMatmulAlgo_t> algorithm;           // empty: cuBLAS has none
+    CublasDescriptor<cublasLtMatmulDesc_t> description;
+    CublasDescriptor<cublasLtMatrixLayout_t> left, right, result;  // cuBLAS's A, B and both C and D
+    std::optional<cublasLtMatmulAlgo_t> algorithm;                 // empty: cuBLAS has none
   };
 
   Plan make_plan(const Product& product) const;

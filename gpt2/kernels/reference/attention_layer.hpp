@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
+#include "gpt2/kernels/reference_attention.hpp"
 
 /// @file
 /// Parts that the forward and the backward pass of the reference kernels of attention share. For .cpp files only.

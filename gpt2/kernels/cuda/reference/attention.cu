@@ -1,4 +1,3 @@
-#include <cmath>
 #include <limits>
 
 #include "common/base/portable_math.hpp"

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
+#include "gpt2/kernels/reference_attention.hpp"
 
 /// @file
 /// Parts that the forward and the backward pass of the reference kernels of attention share. For .cu files only.

@@ -103,6 +103,7 @@ ExactScalar CudaReferenceKernels::squared_norm(const Tensor& x) const
   std::vector<ExactScalar> sums(static_cast<std::size_t>(std::min(enough, x.elements())));
   const auto count = static_cast<std::int64_t>(sums.size());
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(ExactScalar));
+  check(bytes <= scratch_.tensor().bytes(), "the sums of squares exceed the scratch of the kernels");
   const Tensor on_gpu(scratch_.tensor().raw(), DType::u8, {bytes});
   with_gpu_type(x.type(), [&]<class T>(T) {
     sum_squares(gpu(), reinterpret_cast<ExactScalar*>(on_gpu.raw()), count, x.data<T>(), x.elements());
