@@ -20,13 +20,16 @@ cd "$root"
 source scripts/mpi_environment.sh
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+own=$(mktemp -d "$build/sample_runs.XXXXXX")
+trap 'rm -rf "$log" "$own"' EXIT
+printf -v tier %q "$own"
 runs=0
 while IFS= read -r command; do
   echo "$command"
-  # The header says build/ and disk:build; the programs to try may stand in another folder.
+  # The header says build/ and disk:build. The programs to try may stand in another folder, and a folder for --tier serves one job
+  # at a time, so each lesson gets its own.
   there=${command//build\//"$quoted"/}
-  if ! bash -c "${there//disk:build/disk:"$quoted"}" >"$log" 2>&1 </dev/null; then
+  if ! bash -c "${there//disk:build/disk:"$tier"}" >"$log" 2>&1 </dev/null; then
     cat "$log"
     echo "error: this sample run of ${program#"$root"/} failed: $command" >&2
     exit 1
