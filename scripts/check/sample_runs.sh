@@ -20,16 +20,16 @@ cd "$root"
 source scripts/mpi_environment.sh
 
 log=$(mktemp)
-own=$(mktemp -d "$build/sample_runs.XXXXXX")
-trap 'rm -rf "$log" "$own"' EXIT
-printf -v tier %q "$own"
+tier=$(mktemp -d "$build/sample_runs.XXXXXX")
+trap 'rm -rf "$log" "$tier"' EXIT
+printf -v quoted_tier %q "$tier"
 runs=0
 while IFS= read -r command; do
   echo "$command"
-  # The header says build/ and disk:build. The programs to try may stand in another folder, and a folder for --tier serves one job
-  # at a time, so each lesson gets its own.
+  # The header says build/ and disk:build. The programs to try may stand in another folder. A folder of --tier=disk serves one job
+  # at a time, so each call of this script uses its own.
   there=${command//build\//"$quoted"/}
-  if ! bash -c "${there//disk:build/disk:"$tier"}" >"$log" 2>&1 </dev/null; then
+  if ! bash -c "${there//disk:build/disk:"$quoted_tier"}" >"$log" 2>&1 </dev/null; then
     cat "$log"
     echo "error: this sample run of ${program#"$root"/} failed: $command" >&2
     exit 1
