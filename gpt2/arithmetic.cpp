@@ -13,15 +13,17 @@ namespace rankwise {
 Kernels Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) const
 {
   if (memory.device->kind() == DeviceKind::cuda) {
-    if (sums_ == Sums::exact) return make_cuda_reference_kernels(memory, stream);
+    if (sums_ != Sums::fast) return make_cuda_reference_kernels(memory, stream);
     return tf32_ ? make_cuda_tf32_kernels(memory, stream) : make_cuda_kernels(memory, stream);
   }
-  return sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels();
+  if (sums_ == Sums::plain) return make_reference_kernels();
+  return sums_ == Sums::exact ? make_exact_kernels() : make_cpu_kernels();
 }
 
 std::string Arithmetic::products(DeviceKind device, DType type) const
 {
-  if (sums_ == Sums::exact) return "loops in a fixed order";
+  if (sums_ == Sums::plain || (sums_ == Sums::exact && device == DeviceKind::cuda)) return "loops in a fixed order";
+  if (sums_ == Sums::exact) return "tiles in a fixed order";
   return device == DeviceKind::cuda ? cuda_products() : cpu_products(type);
 }
 
@@ -29,8 +31,8 @@ std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernel
                                                            const DeviceMemory& memory,
                                                            const GradientLayout& layout) const
 {
-  return sums_ == Sums::exact ? make_tree_sum(kernels, stream, memory, layout)
-                              : make_running_sum(kernels, stream, memory, layout);
+  return sums_ == Sums::fast ? make_running_sum(kernels, stream, memory, layout)
+                             : make_tree_sum(kernels, stream, memory, layout);
 }
 
 CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, Range micro_batches) const

@@ -19,6 +19,7 @@ namespace rankwise {
 enum class Sums : std::uint8_t {
   fast,   ///< the fastest order
   exact,  ///< the order of tree_sum(), so that every layout gives the same bits
+  plain,  ///< the same bits by the reference kernels, which are the specification
 };
 
 /// The combination of kernels, GradientSum and order of sums between devices that `--arithmetic` selects.
@@ -48,9 +49,9 @@ class Arithmetic {
   }
 
   /// True if GradientSum::sums() returns the two contributions to the tied embedding's gradient as separate sums.
-  bool separates_tied() const { return sums_ == Sums::exact; }
+  bool separates_tied() const { return sums_ != Sums::fast; }
   /// True if sums across devices have to continue the tree of tree_sum().
-  bool continues_tree() const { return sums_ == Sums::exact; }
+  bool continues_tree() const { return sums_ != Sums::fast; }
 
  private:
   Sums sums_;

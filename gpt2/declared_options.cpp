@@ -72,8 +72,10 @@ void declare_execution(OptionTable& table, TrainingOptions& o)
                           "type of parameter gradients; bf16 needs --precision=bf16 and one micro-batch per step");
   table.add(group, "tf32", o.tf32,
             "round the factors of f32 matrix products to TF32, on the tensor cores of a GPU");
-  table.add_choice<Sums>(group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}},
-                         "order of sums: the fastest, or one that gives the same bits on every layout");
+  table.add_choice<Sums>(
+      group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}, {"plain", Sums::plain}},
+      "order of sums: the fastest, or one that gives the same bits on every layout; plain: the same by "
+      "plain loops, slowly");
   table.add_choice<bool>(group, "recompute", o.recompute_blocks, {{"none", false}, {"block", true}},
                          "activations to recompute in the backward pass (activation checkpointing)");
   table.add(group, "memory-limit", o.memory_limit,

@@ -166,7 +166,7 @@ DeviationBounds deviation_bounds(const TrainingOptions& options)
 {
   if (options.precision == DType::bf16) return {1e-2, 1e-2};
   if (options.tf32) return {2e-3, 2e-3};
-  return options.arithmetic == Sums::exact ? DeviationBounds{0, 0} : DeviationBounds{1e-6, 1e-5};
+  return options.arithmetic != Sums::fast ? DeviationBounds{0, 0} : DeviationBounds{1e-6, 1e-5};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ BatchShape TrainingOptions::cut_batch(std::int64_t replicas) const
   BatchShape shape = batch(global_batch / replicas);
   const bool refused = global_batch < replicas ||
                        (micro_batch != 0 && !std::has_single_bit(static_cast<std::uint64_t>(micro_batch)));
-  if (arithmetic == Sums::exact && !refused)
+  if (arithmetic != Sums::fast && !refused)
     shape.micro_batch = cut_micro_batch(micro_batch, global_batch, replicas);
   return shape;
 }
@@ -220,7 +220,7 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
   if (o.gradients == DType::bf16 && o.precision != DType::bf16)
     throw UserError("--gradients=bf16 cannot be combined with --precision=f32.",
                     "Gradients must not have less precision than parameters. Use --precision=bf16, " + use_f32);
-  if (o.gradients == DType::bf16 && o.arithmetic == Sums::exact)
+  if (o.gradients == DType::bf16 && o.arithmetic != Sums::fast)
     throw UserError("--gradients=bf16 cannot be combined with --arithmetic=exact.",
                     "Every partial sum would be rounded to bf16, and partial sums differ between layouts.\n"
                     "Use --arithmetic=fast, " +
@@ -240,7 +240,7 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
   if (o.precision != DType::f32)
     throw UserError("--tf32 cannot be combined with --precision=bf16.",
                     "TF32 applies to products of f32 matrices, and this run has none." + leave_out);
-  if (o.arithmetic == Sums::exact)
+  if (o.arithmetic != Sums::fast)
     throw UserError("--tf32 cannot be combined with --arithmetic=exact.",
                     "Exact arithmetic fixes the order of sums, but must not round their factors." + leave_out);
 }
@@ -268,8 +268,8 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_sampling(options);
   check_checkpoints(options);
   check_frozen(options.freeze, config);
-  if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
-  if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
+  if (options.arithmetic != Sums::fast) check_exact(layout, config, batch);
+  if (options.arithmetic != Sums::fast && layout.tp > 1 && options.precision != DType::f32)
     throw UserError(
         fmt::format("--precision=bf16 with --tp={} cannot be combined with --arithmetic=exact.", layout.tp),
         "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "

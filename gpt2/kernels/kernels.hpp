@@ -335,6 +335,9 @@ class Kernels {
 /// The reference kernels: plain loops, the specification of every other family.
 Kernels make_reference_kernels();
 
+/// The exact kernels of the CPU: the bits of the reference, in tiles of outputs that vector registers compute side by side.
+Kernels make_exact_kernels();
+
 /// The fast kernels of the CPU, for f32 and bf16: matrix products of a library, blocked attention, OpenMP.
 Kernels make_cpu_kernels();
 

@@ -36,7 +36,7 @@ MODEL = ("--steps=3", "--channels=32", "--heads=4", "--context=32", "--global-ba
 TIME_LIMIT_S, PROGRESS_S = "120", 15  # of a run; without progress, until the watchdog ends it
 # The runs that a mutant of a lesson is planted in: program, ranks, options. Together they use what the lesson has.
 RUNS = {
-    "01": [("01_single_device", 1, "--micro-batch=2")],
+    "01": [("01_single_device", 1, "--arithmetic=plain --micro-batch=2")],
     "02": [("03_ddp", 4, "--arithmetic=fast --collectives=ring"), ("03_ddp", 4, "--arithmetic=fast --collectives=tree"),
            ("15_experts", 4, "")],
     "03": [("03_ddp", 4, "--micro-batch=1 --bucket=20kB"), ("03_ddp", 3, "--strategy=per-tensor"),

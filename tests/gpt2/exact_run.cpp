@@ -141,7 +141,7 @@ class ExactRun {
   std::unique_ptr<Stream> stream_ = device_->make_stream();
   MemoryLedger ledger_;
   DeviceMemory memory_{device_.get(), &ledger_};
-  Kernels kernels_ = make_reference_kernels();
+  Kernels kernels_ = make_exact_kernels();
   ParameterTable table_{config_};
   Loader loader_{embedded_corpus().train, {.T = config_.context, .global_batch = global_batch, .seed = seed}};
   Batch batch_;

@@ -21,7 +21,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 PARTS = ("tests/gpt2/exact_run.cpp", "common/base/*.cpp", "common/memory/*.cpp", "data/corpus.cpp", "data/grammar.cpp",
          "data/loader.cpp", "data/permutation.cpp", "data/tokenizer.cpp", "gpt2/activations.cpp", "gpt2/adamw.cpp", "gpt2/chain.cpp",
          "gpt2/config.cpp", "gpt2/gradient_sum.cpp", "gpt2/model.cpp", "gpt2/parameter_table.cpp", "gpt2/experts/*.cpp",
-         "gpt2/bert/*.cpp", "gpt2/record/recorder.cpp", "gpt2/record/condensed.cpp", "gpt2/kernels/reference/*.cpp")
+         "gpt2/bert/*.cpp", "gpt2/record/recorder.cpp", "gpt2/record/condensed.cpp", "gpt2/kernels/reference/*.cpp", "gpt2/kernels/exact/*.cpp")
 OWN = os.environ.get("CXX", "g++")
 VARIANTS = (  # compiler, flags, emulator
     (OWN, "-O2", None),

@@ -37,6 +37,8 @@ LESSONS = (  # program, its model, ranks, options
     ("16_five_axes", "gpt2", 2, ["--experts=1"]),
     ("16_five_axes", "experts", 4, ["--dp=2", "--ep=2", "--cp=2"]),
 )
+REFUSED = {("08_tensor_parallel", "--precision=bf16"), ("10_3d_parallel", "--precision=bf16"), ("13_mesh_zero3", "--precision=bf16"),
+           ("15_experts", "--recompute=block")}
 
 
 class GoldenDigests(ProgramCase):
@@ -44,6 +46,8 @@ class GoldenDigests(ProgramCase):
         for i, (program, model, ranks, options) in enumerate(LESSONS):
             further = list(GOLDEN[model])[1:]
             for option in ["", *further] if ALL else [further[i % len(further)]]:
+                if (program, option) in REFUSED:
+                    continue
                 with self.subTest(program=program, option=option):
                     self.program = "lessons/" + program
                     report = self.report(*FIXED, *options, *([option] if option else []), ranks=ranks)

@@ -68,6 +68,7 @@ SoftmaxView<A> softmax(QueryScratch<A>& scratch, const HeadView<T>& head, std::i
         leaf_softmax(scratch.place(place), scratch, head, query, leaves.seen(leaf), scale);
       },
       [&](std::int64_t place) { merge(scratch.place(place), scratch.place(place + 1), head.D); });
+  end_sums(scratch.place(0).output, head.D);
   return scratch.place(0);
 }
 

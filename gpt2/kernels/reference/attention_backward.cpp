@@ -82,6 +82,7 @@ void query_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, co
           add_scaled(g.dquery(place), scale * g.dscore[static_cast<std::size_t>(k)], head.key(k), head.D);
       },
       [&](std::int64_t place) { add_scaled(g.dquery(place), A(1), g.dquery(place + 1), head.D); });
+  end_sums(g.dquery(0), head.D);
 }
 
 /// The contributions of one query to the gradients of the keys and values that it sees.
@@ -132,6 +133,7 @@ void head_backward(HeadGradient<Accumulator<T>>& g, const ReferenceLayer<Accumul
         }
       },
       [&](std::int64_t place) { add_scaled(g.dkey(place), A(1), g.dkey(place + 1), both); });
+  end_sums(g.dkey(0), both);
 }
 
 /// Calls f(g, b, h) for every head, with scratch of its own for each thread.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -12,26 +13,27 @@
 
 namespace rankwise {
 
-/// The dot product of two rows of D channels: lane_count interleaved sums, then added pairwise; the same order for
-/// every head.
+/// The dot product of two rows of D channels, one channel after the other.
 template <class T, class U>
 auto dot(const T* a, const U* b, std::int64_t D)
 {
-  using A = Accumulator<T>;
-  std::array<A, lane_count> sum{};
-  for (std::int64_t d = 0; d + lane_count <= D; d += lane_count)
-    for (std::size_t w = 0; w < lane_count; ++w)
-      sum[w] += widen(a[d + static_cast<std::int64_t>(w)]) * widen(b[d + static_cast<std::int64_t>(w)]);
-  for (std::int64_t d = D / lane_count * lane_count; d < D; ++d)
-    sum[static_cast<std::size_t>(d % lane_count)] += widen(a[d]) * widen(b[d]);
-  return tree_sum(0, lane_count, [&](std::int64_t w) { return sum[static_cast<std::size_t>(w)]; });
+  return ordered_sum(SumOrder::sequential(D), [&](std::int64_t d) {
+    return Factors<Accumulator<T>>{widen(a[d]), widen(b[d])};
+  });
 }
 
-/// a[d] += factor b[d] for the D channels of a head.
+/// a[d] += factor b[d], rounded once, for the D channels of a head.
 template <class A, class T>
 void add_scaled(A* a, A factor, const T* b, std::int64_t D)
 {
-  for (std::int64_t d = 0; d < D; ++d) a[d] += factor * widen(b[d]);
+  for (std::int64_t d = 0; d < D; ++d) a[d] = std::fma(factor, widen(b[d]), a[d]);
+}
+
+/// Ends sums: 0 is added, so that none is -0, with or without terms that are 0.
+template <class A>
+void end_sums(A* sums, std::int64_t n)
+{
+  for (std::int64_t i = 0; i < n; ++i) sums[i] += 0;
 }
 
 /// Fills @p to with the dropout factors of one query's attention weights, one for each of @p keys keys: 0 or 1 / (1 - rate).

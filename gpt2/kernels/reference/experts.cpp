@@ -74,14 +74,12 @@ void ReferenceKernels::combine_rows_backward(const Tensor& drows, const Tensor& 
     const A* const weight = weights.data<A>();
 #pragma omp parallel for
     for (std::int64_t i = 0; i < R * k; ++i) {
-      A sum = 0;
-      const T* const above = dy.data<T>() + i / k * C;
-      for (std::int64_t c = 0; c < C && place[i] >= 0; ++c) {
-        const std::int64_t at = place[i] * C + c;
-        sum += widen(above[c]) * widen(rows.data<T>()[at]);
-        drows.data<T>()[at] = T(weight[i] * widen(above[c]));
-      }
-      dweights.data<A>()[i] = sum;
+      const std::int64_t channels = place[i] >= 0 ? C : 0, at = place[i] * C;
+      const T *const above = dy.data<T>() + i / k * C, *const row = rows.data<T>() + at;
+      dweights.data<A>()[i] = interleaved_sum({0, channels}, [&](std::int64_t c) {
+        return Factors<A>{widen(above[c]), widen(row[c])};
+      });
+      for (std::int64_t c = 0; c < channels; ++c) drows.data<T>()[at + c] = T(weight[i] * widen(above[c]));
     }
   });
 }

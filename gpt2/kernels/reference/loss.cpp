@@ -40,10 +40,7 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
         exponentials[static_cast<std::size_t>(v)] = portable::exp(widen(row[v]) - rows.maxima[r]);
       rows.sums[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
         const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
-        A leaf_sum = 0;
-        for (std::int64_t v = columns.first; v < columns.end(); ++v)
-          leaf_sum += exponentials[static_cast<std::size_t>(v)];
-        return leaf_sum;
+        return interleaved_sum(columns, [&](std::int64_t v) { return exponentials[static_cast<std::size_t>(v)]; });
       });
       wanted[r] = rows.target_logit(r);
     }

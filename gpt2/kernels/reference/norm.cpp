@@ -17,11 +17,11 @@ void ReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const T
     for (std::int64_t r = 0; r < R; ++r) {
       // mean = sum over c of x[c] / C
       const T* const row = from + r * C;
-      A sum = 0, squares = 0;
-      for (std::int64_t c = 0; c < C; ++c) sum += widen(row[c]);
-      const A m = sum / static_cast<A>(C);
+      const A sum = interleaved_sum({0, C}, [&](std::int64_t c) { return widen(row[c]); }),
+              m = sum / static_cast<A>(C);
       // rstd = 1 / sqrt(variance + epsilon) with variance = sum over c of (x[c] - mean)^2 / C
-      for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
+      const A squares =
+          interleaved_sum({0, C}, [&](std::int64_t c) { return (widen(row[c]) - m) * (widen(row[c]) - m); });
       const A s = 1 / std::sqrt(squares / static_cast<A>(C) + static_cast<A>(epsilon));
       // y[c] = (x[c] - mean) rstd weight[c] + bias[c]
       for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = T((widen(row[c]) - m) * s * widen(w[c]) + widen(b[c]));
@@ -52,17 +52,12 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
     // row, which gives the two means over the row.
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
-      A sum = 0, product = 0;
-      for (std::int64_t c = 0; c < C; ++c) {
-        const A g = widen(dy_at[r * C + c]) * widen(w[c]);
-        sum += g;
-        product += g * xhat(r, c);
-      }
+      const auto g = [&](std::int64_t c) { return widen(dy_at[r * C + c]) * widen(w[c]); };
+      const A sum = interleaved_sum({0, C}, g);
+      const A product = interleaved_sum({0, C}, [&](std::int64_t c) { return g(c) * xhat(r, c); });
       const A mean_g = sum / static_cast<A>(C), mean_g_xhat = product / static_cast<A>(C);
-      for (std::int64_t c = 0; c < C; ++c) {
-        const A g = widen(dy_at[r * C + c]) * widen(w[c]);
-        dx_at[r * C + c] = T(widen(dx_at[r * C + c]) + (g - mean_g - xhat(r, c) * mean_g_xhat) * rstds[r]);
-      }
+      for (std::int64_t c = 0; c < C; ++c)
+        dx_at[r * C + c] = T(widen(dx_at[r * C + c]) + (g(c) - mean_g - xhat(r, c) * mean_g_xhat) * rstds[r]);
     }
     // dweight[c] += sum over r of dy[r, c] xhat[r, c], and dbias[c] += sum over r of dy[r, c]
 #pragma omp parallel for

@@ -73,19 +73,21 @@ class GradientAccumulator {
   bf16* rounded_;
 };
 
-/// The sum over rows, in @p order, of term(row, column) for the columns of @p block.
+/// The sum over rows, in @p order, of term(row, column) for the columns of @p block: ordered_sum() of each column.
+/// @param term  term(row, column) returns a number or Factors.
 template <class A, class Term>
 Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& term)
 {
-  return stacked_sum(order.leaves(), [&](std::int64_t leaf) {
+  const auto sums = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
     Lanes<A, lane_count> sum;
     for (std::int64_t run = 0; run < order.runs(); ++run) {
       const Range rows = order.run(leaf, run);
       for (std::int64_t r = rows.first; r < rows.end(); ++r)
-        for (int w = 0; w < block.count; ++w) sum.at[w] += term(r, block.first + w);
+        for (int w = 0; w < block.count; ++w) sum.at[w] = with_term(sum.at[w], term(r, block.first + w));
     }
     return sum;
   });
+  return sums + Lanes<A, lane_count>{};
 }
 
 /// Calls @p product(O(), T()) for the types O of @p out and T of the factors; Error when the shapes do not match.
@@ -103,11 +105,6 @@ void with_matmul_types(const Matrix& out, const Matrix& a, const Matrix& b, cons
       product(Accumulator<T>(), T());
   });
 }
-
-/// The specification of ReferenceKernels::matmul(), which gives the same bits in less time: plain loops, one output
-/// after the other. Parameters and errors are those of KernelFamily::matmul().
-void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
-                  const Tensor& bias = {}, bool accumulate = false);
 
 /// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);

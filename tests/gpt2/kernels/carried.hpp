@@ -357,10 +357,10 @@ struct OrderedFamily {
   Kernels (*make)();  ///< makes its kernels, for tensors on the host
 };
 
-/// The reference, and where there is a GPU the reference there.
+/// The reference and the exact family, and where there is a GPU the reference there.
 inline std::vector<OrderedFamily> ordered_families()
 {
-  std::vector<OrderedFamily> families{{"reference", make_reference_kernels}};
+  std::vector<OrderedFamily> families{{"reference", make_reference_kernels}, {"exact", make_exact_kernels}};
   if (test_gpu() != nullptr)
     families.push_back({"reference on a GPU", []() -> Kernels {
                           return std::make_unique<CarriedKernels>(make_cuda_reference_kernels,

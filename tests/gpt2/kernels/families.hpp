@@ -274,15 +274,18 @@ struct Family {
   bool twin = false;   ///< whether there is the same once more, in other surroundings
 };
 
-/// The cpu family with 1, 2 and 3 threads, unless the GPU is emulated: another build tests that family in less time.
+/// The cpu and the exact family with 1, 2 and 3 threads, unless the GPU is emulated: another build tests these in less time.
 /// Where there is a GPU, both of its families, the fast one in both surroundings.
 inline const std::vector<Family>& families()
 {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     if (!gpu_is_emulated())
-      for (const int threads : {1, 2, 3})
-        list.push_back({"cpu with " + std::to_string(threads) + " threads", make_cpu_kernels(), threads});
+      for (const int threads : {1, 2, 3}) {
+        const std::string with = " with " + std::to_string(threads) + " threads";
+        list.push_back({"cpu" + with, make_cpu_kernels(), threads});
+        list.push_back({"exact" + with, make_exact_kernels(), threads, true});
+      }
     if (test_gpu() == nullptr) return list;
     const auto carried = [](CarriedKernels::Make* make, Surroundings surroundings) {
       return std::make_unique<CarriedKernels>(make, surroundings);

@@ -115,7 +115,7 @@ TEST_CASE("matmul: is the plain triple loop in every order, with transposed fact
       }
 }
 
-TEST_CASE("matmul: has the bits of plain_matmul() in every type, order and layout")
+TEST_CASE("matmul: has the bits of the reference in every type, order and layout")
 {
   constexpr std::pair<DType, DType> types[] = {
       {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::f32, DType::bf16}, {DType::f64, DType::f64}};
@@ -132,7 +132,7 @@ TEST_CASE("matmul: has the bits of plain_matmul() in every type, order and layou
             const Tensor bias = variant == 1 ? lab.filled(factors, {s.n}, 3) : Tensor();
             const Tensor out = lab.filled(sums, {s.m, s.n}, 4), plain = lab.copied(out);
             lab.kernels()->matmul(Matrix::of(out, s.m), a, b, order, bias, variant >= 2);
-            plain_matmul(Matrix::of(plain, s.m), a, b, order, bias, variant >= 2);
+            make_reference_kernels()->matmul(Matrix::of(plain, s.m), a, b, order, bias, variant >= 2);
             REQUIRE(different_bits(out, plain) == 0);
           }
 }
@@ -165,17 +165,19 @@ TEST_CASE("matmul, bias_backward: dw, dx and dbias of y = x w + bias are those o
   CHECK(relative_error(twice, dbias) < 1e-15);  // it accumulates
 }
 
-TEST_CASE("plain_matmul: a sequential sum has the bits of a loop that adds term by term")
+TEST_CASE("matmul: a sequential sum has the bits of a loop that adds term by term, each rounded once")
 {
   constexpr std::int64_t m = 6, k = 50, n = 19;
   Laboratory lab;
   const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
   const Tensor out = lab.zeros(DType::f32, {m, n}), expected = lab.zeros(DType::f32, {m, n});
-  plain_matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
+  lab.kernels()->matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k), {}, false);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t t = 0; t < k; ++t)
-        expected.data<float>()[i * n + j] += a.data<float>()[i * k + t] * b.data<float>()[t * n + j];
+      for (std::int64_t t = 0; t < k; ++t) {
+        float& sum = expected.data<float>()[i * n + j];
+        sum = std::fma(a.data<float>()[i * k + t], b.data<float>()[t * n + j], sum);
+      }
   CHECK(different_bits(out, expected) == 0);
 }
 

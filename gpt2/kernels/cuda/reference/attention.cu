@@ -39,6 +39,7 @@ __device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, cons
         }
       },
       [&](std::int64_t place) { merge(places[place].view(), places[place + 1].view(), channels.count); });
+  places[0].output.end();
   return places[0];
 }
 

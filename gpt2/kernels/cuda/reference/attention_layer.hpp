@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "gpt2/kernels/cuda/reference/reference.hpp"
@@ -11,15 +12,12 @@
 
 namespace rankwise {
 
-/// The dot product of two rows of D channels: lane_count interleaved sums, then added pairwise, as in the reference
-/// kernels of the CPU.
+/// The dot product of two rows of D channels, one channel after the other.
 template <class T>
 __device__ float dot(const T* a, const T* b, std::int64_t D)
 {
-  return stacked_sum(lane_count, [&](std::int64_t lane) {
-    float sum = 0;
-    for (std::int64_t d = lane; d < D; d += lane_count) sum += widen(a[d]) * widen(b[d]);
-    return sum;
+  return ordered_sum(SumOrder::sequential(D), [&](std::int64_t d) {
+    return Factors<float>{widen(a[d]), widen(b[d])};
   });
 }
 
@@ -36,11 +34,16 @@ __device__ void for_each_channels(std::int64_t D, F&& f)
 
 /// A thread's sums over some channels of a head.
 struct ChannelSums {
-  /// at[d] += factor b[d] for each channel.
+  /// at[d] += factor b[d], rounded once, for each channel.
   template <class T>
   __device__ void add(float factor, const T* b, Range channels)
   {
-    for (std::int64_t d = 0; d < channels.count; ++d) at[d] += factor * widen(b[channels.first + d]);
+    for (std::int64_t d = 0; d < channels.count; ++d) at[d] = std::fma(factor, widen(b[channels.first + d]), at[d]);
+  }
+  /// Ends the sums: 0 is added, so that none is -0.
+  __device__ void end()
+  {
+    for (float& sum : at) sum += 0;
   }
 
   float at[most_channels_of_a_thread];  ///< one for each channel
@@ -63,6 +66,7 @@ struct SumTree {
         [&](std::int64_t place) {
           for (std::int64_t d = 0; d < most_channels_of_a_thread; ++d) at[place].at[d] += at[place + 1].at[d];
         });
+    at[0].end();
   }
 
   ChannelSums at[places];  ///< the sums in each place

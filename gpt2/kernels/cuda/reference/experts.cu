@@ -63,14 +63,12 @@ void combine_backward(cudaStream_t stream, T* drows, float* dweights, const T* d
                       std::int64_t C)
 {
   for_each(stream, choices, [=] __device__(std::int64_t i) {
-    float sum = 0;
-    for (std::int64_t c = 0; c < C && places[i] >= 0; ++c) {
-      const float above = widen(dy[i / k * C + c]);
-      const std::int64_t at = places[i] * C + c;
-      sum += above * widen(rows[at]);
-      drows[at] = T(weights[i] * above);
-    }
-    dweights[i] = sum;
+    const std::int64_t channels = places[i] >= 0 ? C : 0, at = places[i] * C;
+    const T* const above = dy + i / k * C;
+    dweights[i] = interleaved_sum({0, channels}, [&](std::int64_t c) {
+      return Factors<float>{widen(above[c]), widen(rows[at + c])};
+    });
+    for (std::int64_t c = 0; c < channels; ++c) drows[at + c] = T(weights[i] * widen(above[c]));
   });
 }
 

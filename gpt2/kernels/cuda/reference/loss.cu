@@ -32,10 +32,8 @@ void sum_exponentials(cudaStream_t stream, float* target_logit, LogitRows<T> row
     const T* const row = rows.row(r);
     rows.sums[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
       const Range columns = intersect(order.run(leaf, 0), {0, rows.vocabulary.count});
-      float leaf_sum = 0;
-      for (std::int64_t v = columns.first; v < columns.end(); ++v)
-        leaf_sum += portable::exp(widen(row[v]) - rows.maxima[r]);
-      return leaf_sum;
+      return interleaved_sum(columns,
+                             [&](std::int64_t v) { return portable::exp(widen(row[v]) - rows.maxima[r]); });
     });
     target_logit[r] = rows.target_logit(r);
   });

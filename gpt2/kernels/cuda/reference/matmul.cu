@@ -12,7 +12,7 @@ void multiply(cudaStream_t stream, TypedMatrix<O> out, TypedMatrix<T> a, TypedMa
               std::int64_t columns, SumOrder order, const T* bias, bool accumulate)
 {
   for_each_element(stream, rows, columns, [=] __device__(std::int64_t i, std::int64_t j) {
-    float sum = ordered_sum(order, [&](std::int64_t k) { return widen(a(i, k)) * widen(b(k, j)); });
+    float sum = ordered_sum(order, [&](std::int64_t k) { return Factors<float>{widen(a(i, k)), widen(b(k, j))}; });
     if (bias != nullptr) sum += widen(bias[j]);
     out(i, j) = O(accumulate ? widen(out(i, j)) + sum : sum);
   });

@@ -28,10 +28,10 @@ void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, co
 {
   for_each(stream, R, [=] __device__(std::int64_t r) {
     const T* const row = x + r * C;
-    float sum = 0, squares = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += widen(row[c]);
+    const float sum = interleaved_sum({0, C}, [&](std::int64_t c) { return widen(row[c]); });
     const float m = sum / static_cast<float>(C);
-    for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
+    const float squares =
+        interleaved_sum({0, C}, [&](std::int64_t c) { return (widen(row[c]) - m) * (widen(row[c]) - m); });
     const float s = 1 / std::sqrt(squares / static_cast<float>(C) + epsilon);
     for (std::int64_t c = 0; c < C; ++c)
       y[r * C + c] = T((widen(row[c]) - m) * s * widen(weight[c]) + widen(bias[c]));
@@ -48,12 +48,9 @@ void input_backward(cudaStream_t stream, T* dx, const T* dy, NormView<T> norm)
   for_each(stream, norm.R, [=] __device__(std::int64_t r) {
     const auto C = static_cast<float>(norm.C);
     const auto g = [&](std::int64_t c) { return widen(dy[r * norm.C + c]) * widen(norm.weight[c]); };
-    float sum = 0, product = 0;
-    for (std::int64_t c = 0; c < norm.C; ++c) {
-      sum += g(c);
-      product += g(c) * norm.normalised(r, c);
-    }
-    const float mean_g = sum / C, mean_g_xhat = product / C;
+    const float mean_g = interleaved_sum({0, norm.C}, g) / C;
+    const float mean_g_xhat =
+        interleaved_sum({0, norm.C}, [&](std::int64_t c) { return g(c) * norm.normalised(r, c); }) / C;
     for (std::int64_t c = 0; c < norm.C; ++c)
       add_to(dx[r * norm.C + c], (g(c) - mean_g - norm.normalised(r, c) * mean_g_xhat) * norm.rstd[r]);
   });

@@ -1,0 +1,227 @@
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "common/base/portable_math.hpp"
+#include "gpt2/kernels/exact/attention_blocks.hpp"
+#include "gpt2/kernels/exact/exact.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Leaves whose scores are computed together.
+struct Chunk {
+  Range leaves, keys;
+};
+
+/// Divides the leaves of @p order into chunks of block_keys or more keys.
+std::vector<Chunk> chunks_of(const SumOrder& order)
+{
+  std::vector<Chunk> chunks;
+  for (std::int64_t leaf = 0; leaf < order.leaves(); ++leaf) {
+    const Range keys = order.run(leaf, 0);
+    if (chunks.empty() || chunks.back().keys.count + keys.count > block_keys)
+      chunks.push_back({{leaf, 0}, {keys.first, 0}});
+    ++chunks.back().leaves.count;
+    chunks.back().keys.count += keys.count;
+  }
+  return chunks;
+}
+
+/// The soft-max of the queries of a head, a block at a time; the scratch of one thread. Query w of a block is lane w.
+template <class T>
+class BlockedSoftmax {
+ public:
+  explicit BlockedSoftmax(const ReferenceLayer<float>& layer)
+      : layer_(layer),
+        D_(layer.shape.D),
+        row_(padded(D_)),
+        chunks_(chunks_of(layer.key_order)),
+        most_keys_(std::max_element(chunks_.begin(), chunks_.end(),
+                                    [](const Chunk& a, const Chunk& b) { return a.keys.count < b.keys.count; })
+                       ->keys.count),
+        keys_(layer.runs.keys.count * D_ + 4),
+        values_(layer.runs.keys.count * row_),
+        queries_(D_ * block_queries),
+        scores_((most_keys_ + 4) * block_queries),
+        factors_(layer.dropped ? most_keys_ * block_queries : 0),
+        outputs_(places * block_queries * row_)
+  {
+  }
+
+  /// Calls done(q, soft-max) for every query of a head.
+  template <class Done>
+  void compute(const HeadView<T>& head, std::int64_t b, std::int64_t h, Done&& done)
+  {
+    for (const Chunk& chunk : chunks_)
+      pack_channels(keys_.data() + chunk.keys.first * D_, chunk.keys.count, chunk.keys, D_,
+                    [&](std::int64_t k) { return head.key(k); });
+    pack_rows(values_.data(), layer_.runs.keys.count, D_, [&](std::int64_t k) { return head.value(k); });
+    for (std::int64_t q = 0; q < layer_.runs.queries.count; q += block_queries) {
+      const Range block{q, std::min(block_queries, layer_.runs.queries.count - q)};
+      compute_block(head, b, h, block);
+      end_sums(outputs_.data(), block.count * row_);
+      for (std::int64_t w = 0; w < block.count; ++w)
+        done(q + w, SoftmaxView<float>{maxima_[0].at[w], sums_[0].at[w], outputs_.data() + w * row_});
+    }
+  }
+
+ private:
+  using Queries = Lanes<float, block_queries>;  // a number for each query of a block
+  static constexpr std::int64_t places = tree_places(leaves_of_a_sequence);
+
+  /// The leaves of the keys merge in the tree of tree_sum(); the result is in place 0.
+  void compute_block(const HeadView<T>& head, std::int64_t b, std::int64_t h, Range block)
+  {
+    pack_channels(queries_.data(), block_queries, block, D_, [&](std::int64_t q) { return head.query(q); });
+    for (std::int64_t w = 0; w < block_queries; ++w)
+      visible_[w] = static_cast<std::int32_t>(w < block.count ? layer_.seen(b, block.first + w).keys : 0);
+    const Range seen{0, visible_[block.count - 1]};  // the last query sees most
+    const Chunk* chunk = chunks_.data();
+    tree_in_places(
+        layer_.key_order.leaves(),
+        [&](std::int64_t place, std::int64_t leaf) {
+          if (leaf == chunk->leaves.end()) ++chunk;
+          if (leaf == chunk->leaves.first) score(*chunk, intersect(chunk->keys, seen).count);
+          leaf_softmax(place, *chunk, intersect(layer_.key_order.run(leaf, 0), seen), b, h, block);
+        },
+        [&](std::int64_t place) { merge_next(place); });
+  }
+
+  /// scores[k, q] = q.k of the first @p keys keys of a chunk.
+  void score(const Chunk& chunk, std::int64_t keys)
+  {
+    const LeafPiece all{D_};
+    sum_tiles({keys_.data() + chunk.keys.first * D_, chunk.keys.count, 1, queries_.data(), block_queries}, keys,
+              block_queries, {&all, 1}, {scores_.data(), block_queries, 0});
+  }
+
+  /// The soft-max over the keys of one leaf, as leaf_softmax() of the reference; -infinity hides a key from a query.
+  void leaf_softmax(std::int64_t place, const Chunk& chunk, Range keys, std::int64_t b, std::int64_t h, Range block)
+  {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    Queries &maximum = maxima_[place], &sum = sums_[place], shift;
+    maximum.at.fill(-infinity);
+    sum.at.fill(0);
+    float* const output = outputs_.data() + place * block_queries * row_;
+    if (keys.count == 0) {
+      if (place == 0) std::fill_n(output, block_queries * row_, 0.0F);  // else it is not read
+      return;
+    }
+    float* const scores = scores_.data() + (keys.first - chunk.keys.first) * block_queries;
+    for (std::int64_t k = 0; k < keys.count; ++k) {
+      float* const s = scores + k * block_queries;
+      const auto key = static_cast<std::int32_t>(keys.first + k);
+      for (std::int64_t w = 0; w < block_queries; ++w) {
+        s[w] = key < visible_[w] ? layer_.scale * s[w] : -infinity;
+        maximum.at[w] = maximum.at[w] < s[w] ? s[w] : maximum.at[w];
+      }
+    }
+    for (std::int64_t w = 0; w < block_queries; ++w) shift.at[w] = maximum.at[w] == -infinity ? 0 : maximum.at[w];
+    for (std::int64_t k = 0; k < keys.count; ++k) {
+      float* const s = scores + k * block_queries;
+      for (std::int64_t w = 0; w < block_queries; ++w) s[w] = portable::exp(s[w] - shift.at[w]);
+      for (std::int64_t w = 0; w < block_queries; ++w) sum.at[w] += s[w];
+    }
+    if (layer_.dropped) {
+      fill_block_factors(factors_.data(), block_queries, layer_, b, h, block, keys);
+      for (std::int64_t i = 0; i < keys.count * block_queries; ++i) scores[i] *= factors_.data()[i];
+    }
+    const LeafPiece all{keys.count};
+    sum_tiles({scores, block_queries, 1, values_.data() + keys.first * row_, row_}, block_queries, row_, {&all, 1},
+              {output, row_, 0});
+  }
+
+  /// Merges a place with the next one, as merge() does for each query.
+  void merge_next(std::int64_t place)
+  {
+    Queries &maximum = maxima_[place], &sum = sums_[place], a, b;
+    const Queries &next_maximum = maxima_[place + 1], &next_sum = sums_[place + 1];
+    for (std::int64_t w = 0; w < block_queries; ++w) {
+      const float larger = maximum.at[w] < next_maximum.at[w] ? next_maximum.at[w] : maximum.at[w];
+      a.at[w] = portable::exp(maximum.at[w] - larger);
+      b.at[w] = portable::exp(next_maximum.at[w] - larger);
+    }
+    for (std::int64_t w = 0; w < block_queries; ++w) {
+      if (next_sum.at[w] == 0) continue;  // a query sees leaves from the first on, so this one has seen the others
+      maximum.at[w] = std::max(maximum.at[w], next_maximum.at[w]);
+      sum.at[w] = sum.at[w] * a.at[w] + next_sum.at[w] * b.at[w];
+      float* const into = outputs_.data() + (place * block_queries + w) * row_;
+      const float* const from = into + block_queries * row_;
+      for (std::int64_t d = 0; d < row_; ++d) into[d] = into[d] * a.at[w] + from[d] * b.at[w];
+    }
+  }
+
+  const ReferenceLayer<float>& layer_;
+  std::int64_t D_, row_;
+  std::vector<Chunk> chunks_;
+  std::int64_t most_keys_;
+  AlignedFloats keys_;                   // (chunk, D, keys of the chunk)
+  AlignedFloats values_;                 // (keys, row)
+  AlignedFloats queries_;                // (D, queries of a block)
+  AlignedFloats scores_;                 // (keys of a chunk, queries of a block); then their exponentials
+  AlignedFloats factors_;                // the same, for dropout
+  AlignedFloats outputs_;                // (places, queries of a block, row)
+  std::int32_t visible_[block_queries];  // number of keys that each query sees
+  Queries maxima_[places], sums_[places];
+};
+
+/// Calls done(b, h, q, soft-max) for every query of every head.
+template <class T, class Done>
+void for_each_softmax(const ReferenceLayer<float>& layer, const HeadSource<T>& source, Done&& done)
+{
+  const std::int64_t heads = layer.shape.heads.count;
+#pragma omp parallel
+  {
+    BlockedSoftmax<T> softmax(layer);
+#pragma omp for
+    for (std::int64_t bh = 0; bh < layer.shape.B * heads; ++bh) {
+      const std::int64_t b = bh / heads, h = bh % heads;
+      softmax.compute(source.head(layer, b, h), b, h,
+                      [&](std::int64_t q, const SoftmaxView<float>& found) { done(b, h, q, found); });
+    }
+  }
+}
+
+}  // namespace
+
+void ExactKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                     const AttentionShape& shape, const Dropout& dropout) const
+{
+  with_real_type(y.type(), [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, double>) {  // for tests
+      ReferenceKernels::attention_forward(y, log_sum_exp, qkv, shape, dropout);
+    } else {
+      const ReferenceLayer<float> layer(shape, all_tokens(shape), dropout);
+      for_each_softmax(layer, HeadSource<T>{qkv.data<T>()},
+                       [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found) {
+                         log_sum_exp.data<float>()[layer.row(b, h, q)] =
+                             divide(y.data<T>() + layer.offset(b, h, q), found, shape.D);
+                       });
+    }
+  });
+}
+
+void ExactKernels::attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                                     const AttentionShape& shape, const AttentionRuns& runs,
+                                     const Dropout& dropout) const
+{
+  with_real_type(qkv.type(), [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, double>) {
+      ReferenceKernels::attention_partial(partial, qkv, kv, shape, runs, dropout);
+    } else {
+      const ReferenceLayer<float> layer(shape, runs, dropout);
+      const PartialView<float> to(partial);
+      for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()},
+                       [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found) {
+                         const SoftmaxView<float> row = to[layer.row(b, h, q)];
+                         row.maximum = found.maximum;
+                         row.sum = found.sum;
+                         std::copy_n(found.output, shape.D, row.output);
+                       });
+    }
+  });
+}
+
+}  // namespace rankwise
