@@ -20,8 +20,8 @@ def keep(path):
 
 
 def write_whole(path, content):
-    """Replaces a file by text or bytes, which are on the disk before they get its name; it keeps its owner and permissions. A
-    link leads to the file that is replaced; a device or a pipe, as /dev/stdout, is written to.
+    """Replaces a file by text or bytes, which are on the disk before they get its name; it keeps its owner, permissions and
+    access list (ACL). A link leads to the file that is replaced; a device or a pipe, as /dev/stdout, is written to.
     @throws OSError  that names the file; what was there is kept."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
@@ -75,6 +75,19 @@ def links(path):
     return chain
 
 
+def copy_attributes(path, descriptor):
+    """Gives the open file the access list and the users' attributes of another, where the system has such."""
+    try:
+        names = os.listxattr(path) if sys.platform == "linux" else []
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        names = []
+    for name in names:
+        if name.startswith("user.") or name == "system.posix_acl_access":
+            os.setxattr(descriptor, name, os.getxattr(path, name))
+
+
 def replace(path, data, old):
     """Replaces a file that is no link; old is its status, None if it does not exist."""
     if old and not (old.st_mode & 0o222 and os.access(path, os.W_OK)):
@@ -95,6 +108,7 @@ def replace(path, data, old):
                     os.fchown(descriptor, old.st_uid, old.st_gid)
                 if old:
                     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+                    copy_attributes(path, descriptor)
                 os.fsync(descriptor)
             os.replace(temporary, path)
         except BaseException:

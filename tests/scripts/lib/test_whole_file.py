@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,20 @@ class WholeFile(unittest.TestCase):
         self.assertEqual(self.file.stat().st_mode & 0o7777, 0o640)
         self.file.chmod(0o440)
         self.assert_refused(self.file, "write-protected")
+
+    @unittest.skipUnless(sys.platform == "linux", "no other system has these functions")
+    def test_the_access_list_is_kept(self):
+        """Without it the file's group would have the rights that were the list's mask."""
+        rights = [(1, 6, -1), (2, 6, ANOTHER_USER), (4, 0, -1), (16, 6, -1), (32, 0, -1)]  # owner, user, group, mask, others
+        before = {"user.note": b"kept",
+                  "system.posix_acl_access": struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *right) for right in rights)}
+        try:
+            for name, value in before.items():
+                os.setxattr(self.file, name, value)
+        except OSError as error:
+            self.skipTest(f"not in this file system: {error}")
+        write_whole(self.file, "new")
+        self.assertEqual({name: os.getxattr(self.file, name) for name in before}, before)
 
     def test_a_link_leads_to_the_file_that_is_replaced(self):
         link = self.folder / "link"
