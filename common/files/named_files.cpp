@@ -32,14 +32,14 @@ void check_writable(const NamedFile& file)
     if (file.use == FileUse::print) return;
     throw UserError(asked + ": it is a device or a pipe, not a file that could be replaced.", "Name a file.");
   }
-  const fs::path folder = fs::path(resolve_links(file.path)).parent_path();
+  const fs::path target = resolve_links(file.path), folder = target.parent_path();
   if (!fs::is_directory(folder, ignored))
     throw UserError(fmt::format("{}: there is no folder {}.", asked, folder.string()),
                     "Create the folder first, or name another one.");
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     throw UserError(fmt::format("{}: {}.", asked, system_error()),
                     fmt::format("Files are created in the folder {}; choose a writable one.", folder.string()));
-  const std::size_t bytes = fs::path(file.path).filename().string().size(), most = longest_name(folder.string());
+  const std::size_t bytes = target.filename().string().size(), most = longest_name(folder.string());
   if (bytes > most || temporary_name(file.path).size() >= PATH_MAX)
     throw UserError(fmt::format("{}: its name is too long.", asked),
                     fmt::format("A name may have {} bytes there, and a whole path {}.", most, PATH_MAX - 1));

@@ -69,6 +69,8 @@ TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
   CHECK_THAT(refusal({report(root + "/old.json/run.json")}), Contains("there is no folder"));
   CHECK(read_file(folder / "old.json") == "old");
   CHECK(folder.files() == 1);
+  fs::create_symlink(std::string(256, 'x'), folder / "link");
+  CHECK_THAT(refusal({report(folder / "link")}), Contains("its name is too long"));
 }
 
 TEST_CASE("check_files: a file that may only be added to cannot be replaced")
