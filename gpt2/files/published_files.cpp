@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -139,7 +140,8 @@ ModelConfig read_model_config(const std::string& path)
 PublishedFiles::PublishedFiles(const std::string& path)
 {
   refuse_other_formats(path, path);
-  if (std::filesystem::is_directory(path))
+  std::error_code unseen;  // open() says what is wrong with the path
+  if (std::filesystem::is_directory(path, unseen))
     open_folder(path);
   else
     open(path);
@@ -147,14 +149,17 @@ PublishedFiles::PublishedFiles(const std::string& path)
 
 void PublishedFiles::open_folder(const std::filesystem::path& folder)
 {
+  const auto has = [&](const char* name) {
+    std::error_code unseen;
+    return std::filesystem::exists(folder / name, unseen);
+  };
   for (const char* const pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (std::filesystem::exists(folder / pickle) && !std::filesystem::exists(folder / all_in_one) &&
-        !std::filesystem::exists(folder / index_name))
+    if (has(pickle) && !has(all_in_one) && !has(index_name))
       refuse_other_formats(pickle, (folder / pickle).string());
   sizes_ = read_model_config(folder / "config.json");
-  if (std::filesystem::exists(folder / all_in_one))
+  if (has(all_in_one))
     open(folder / all_in_one);
-  else if (std::filesystem::exists(folder / index_name))
+  else if (has(index_name))
     open_shards(folder);
   else
     refuse_published(folder, "has no model.safetensors");

@@ -269,7 +269,10 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path_, error);
-  if (!std::filesystem::exists(status)) refuse_tensors(path_, "does not exist" + looked_for(path_));
+  if (status.type() == std::filesystem::file_type::not_found)
+    refuse_tensors(path_, "does not exist" + looked_for(path_));
+  if (status.type() == std::filesystem::file_type::none)
+    refuse_tensors(path_, "cannot be found: " + error.message());
   if (!std::filesystem::is_regular_file(status)) refuse_tensors(path_, "is not a file");
   file_.reset(std::fopen(path_.c_str(), "rb"));
   if (!file_) refuse_tensors(path_, "cannot be read: " + system_error());

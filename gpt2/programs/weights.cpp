@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -69,7 +70,8 @@ void check_job(const std::vector<std::string>& words, Job& job)
   std::vector<NamedFile> named{
       {.path = from, .asked = from, .use = FileUse::read},
       {.path = to, .asked = to, .use = FileUse::replace, .kind = command == "import" ? checkpoint_seal : ""}};
-  if (std::filesystem::is_directory(from)) named.erase(named.begin());
+  std::error_code unseen;  // what is wrong with the path is said where it is opened
+  if (std::filesystem::is_directory(from, unseen)) named.erase(named.begin());
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);
     check_mask(*job.checkpoint, from);

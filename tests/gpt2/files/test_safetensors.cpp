@@ -223,6 +223,8 @@ TEST_CASE("safetensors: the order of names is not the order of data")
 TEST_CASE("safetensors: other files are refused")
 {
   CHECK_THROWS_WITH(SafetensorsFile(scratch / "missing"), Contains("does not exist"));
+  CHECK_THROWS_WITH(SafetensorsFile(scratch / std::string(256, 'x')),
+                    Contains("cannot be found: File name too long"));
   CHECK_THROWS_WITH(SafetensorsFile(scratch / "."), Contains("is not a file"));
   CHECK(complaint("").find("0 bytes") != std::string::npos);
   CHECK(complaint("1234567").find("7 bytes") != std::string::npos);

@@ -193,6 +193,7 @@ class Refusals(Weights):
         self.assert_refused("import", self.source, says=["weights import"])
         self.assert_refused("report", self.source, self.checkpoint, says=["report", "weights import"])
         self.assert_refused("import", self.path("none"), self.checkpoint, says=["none"])
+        self.assert_refused("import", self.path("x" * 256), self.checkpoint, says=["cannot be found: File name too long"])
         self.assert_refused("import", self.source, self.source, says=["itself"])
         self.assert_refused("import", self.source, self.path("no/a.h5"), says=["no/a.h5"])
         self.assert_refused("export", self.source, self.back, says=["a.safetensors"])
