@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# An HDF5 that is built for another MPI library than the programs is refused when configuring; one without MPI is not.
+# An HDF5 that is built for another MPI library than the programs is refused when configuring; one without MPI is not. A folder in
+# which CMake itself fails is refused too.
 #
 # The check sees stand-ins for libraries; where MPICH is installed beside Open MPI, the whole configuration is tried too.
 set -uo pipefail
@@ -73,6 +74,13 @@ run cmake -S target -B target/build -DHDF5="$scratch/libhdf5_mpich.so"
 said 1 'HDF5: built for another MPI (.*libhdf5_mpich.so)'
 run cmake -S target -B target/build -DHDF5="$scratch/libhdf5_openmpi.so"
 said 0 '^accepted$'
+
+for letter in '[' ']' ';' '"'; do
+  mkdir "a${letter}b"
+  cp "$source_folder/CMakeLists.txt" "a${letter}b"
+  run cmake -S "a${letter}b" -B "$scratch/build"
+  said 1 'CMake cannot build in a folder'
+done
 
 if command -v h5pcc.mpich && command -v mpicc.mpich && command -v h5pcc.openmpi && command -v mpicc.openmpi; then
   configure() {
