@@ -78,7 +78,7 @@ said 0 '^accepted$'
 for letter in '[' ']' ';' '"'; do
   mkdir "a${letter}b"
   cp "$source_folder/CMakeLists.txt" "a${letter}b"
-  run cmake -S "a${letter}b" -B "$scratch/build"
+  run cmake -S "a${letter}b" -B "a${letter}b/build"
   said 1 'CMake cannot build in a folder'
 done
 
