@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -67,7 +68,7 @@ void check_job(const Options& options, Job& job)
   const std::string& out = options.files[1];
   const std::array<NamedFile, 2> named{{{text, text, FileUse::read}, {out, out, FileUse::replace, token_seal}}};
   check_files(named);
-  job.locks = lock_files(named);
+  std::vector<FileLock> locks = lock_files(named);
   job.measure = measure_text(text);
   job.writer = std::make_unique<TokenFileWriter>(
       out, TokenFileInfo{.vocabulary = job.tokenizer->vocabulary(),
@@ -75,11 +76,13 @@ void check_job(const Options& options, Job& job)
                          .source = std::filesystem::path(text).filename().string(),
                          .source_sha256 = job.measure.sha256,
                          .files = std::move(job.vocabulary)});
+  job.locks = std::move(locks);
 }
 
 void run_job(const Options& options, Job& job)
 {
-  const std::unique_ptr<TokenFileWriter> writer = std::move(job.writer);  // an exception removes its temporary file
+  const std::vector<FileLock> locks = std::move(job.locks);  // an exception removes their files, and the writer's
+  const std::unique_ptr<TokenFileWriter> writer = std::move(job.writer);
   ProgressBar bar("MB");
   write_tokens(options.files[0], job.measure, *job.tokenizer, *writer,
                [&](std::int64_t bytes) { bar.show(bytes / 1'000'000, job.measure.bytes / 1'000'000); });

@@ -6,6 +6,7 @@
 // "STEP PHASE NAME sequences FIRST+COUNT rows FIRST+COUNT columns FIRST+COUNT device R".
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -74,7 +75,8 @@ int main(int argc, char** argv)
                     "Writes recorded values as safetensors: record_values RECORD.h5 VALUES.safetensors");
   return run_file_program(
       argc, argv, table, [&](const std::vector<std::string>& files) { locks = check_arguments(files); },
-      [](const std::vector<std::string>& files) {
+      [&](const std::vector<std::string>& files) {
+        const std::vector<FileLock> held = std::move(locks);  // an exception removes their files
         const std::string count = group_digits(write_values(files[0], files[1]));
         check_system(print_text(stdout, fmt::format("{}: {} values\n", files[1], count)), "print the result");
         return exit_success;

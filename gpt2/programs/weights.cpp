@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -85,15 +86,16 @@ void check_job(const std::vector<std::string>& words, Job& job)
     }
   }
   check_files(named);
-  job.locks = lock_files(named);
   if (command == "import") {
     job.published = std::make_unique<PublishedModel>(from, job.heads);
     if (!job.allow_not_finite) job.published->check_finite();
   }
+  job.locks = lock_files(named);
 }
 
 void run_job(const std::vector<std::string>& words, Job& job)
 {
+  const std::vector<FileLock> locks = std::move(job.locks);  // an exception removes their files
   const ModelConfig config = job.published ? job.published->config() : job.checkpoint->config;
   if (job.published)
     job.published->save(words[2]);

@@ -154,6 +154,7 @@ class SmallFileSystem(FullDisk):
                 statuses.append(status)
                 with self.subTest(name=name, kib=kib):
                     self.assert_nothing_lost(name, mount, status, text)
+                    self.assertEqual(os.listdir(mount), ["out.h5"], text)
                 if status == 0 or kib > 4000:
                     break
                 kib += 4
