@@ -55,9 +55,9 @@ class BlockedSoftmax {
   void compute(const HeadView<T>& head, std::int64_t b, std::int64_t h, Done&& done)
   {
     for (const Chunk& chunk : chunks_)
-      pack_channels(keys_.data() + chunk.keys.first * D_, chunk.keys.count, chunk.keys, D_,
-                    [&](std::int64_t k) { return head.key(k); });
-    pack_rows(values_.data(), layer_.runs.keys.count, D_, [&](std::int64_t k) { return head.value(k); });
+      pack_columns(keys_.data() + chunk.keys.first * D_, chunk.keys.count, chunk.keys.count, D_,
+                   [&](std::int64_t k) { return head.key(chunk.keys.first + k); });
+    pack_rows(values_.data(), row_, layer_.runs.keys.count, D_, [&](std::int64_t k) { return head.value(k); });
     for (std::int64_t q = 0; q < layer_.runs.queries.count; q += block_queries) {
       const Range block{q, std::min(block_queries, layer_.runs.queries.count - q)};
       compute_block(head, b, h, block);
@@ -74,7 +74,8 @@ class BlockedSoftmax {
   /// The leaves of the keys merge in the tree of tree_sum(); the result is in place 0.
   void compute_block(const HeadView<T>& head, std::int64_t b, std::int64_t h, Range block)
   {
-    pack_channels(queries_.data(), block_queries, block, D_, [&](std::int64_t q) { return head.query(q); });
+    pack_columns(queries_.data(), block_queries, block.count, D_,
+                 [&](std::int64_t w) { return head.query(block.first + w); });
     for (std::int64_t w = 0; w < block_queries; ++w)
       visible_[w] = static_cast<std::int32_t>(w < block.count ? layer_.seen(b, block.first + w).keys : 0);
     const Range seen{0, visible_[block.count - 1]};  // the last query sees most
@@ -101,22 +102,22 @@ class BlockedSoftmax {
   void leaf_softmax(std::int64_t place, const Chunk& chunk, Range keys, std::int64_t b, std::int64_t h, Range block)
   {
     constexpr float infinity = std::numeric_limits<float>::infinity();
-    Queries &maximum = maxima_[place], &sum = sums_[place], shift;
-    maximum.at.fill(-infinity);
-    sum.at.fill(0);
     float* const output = outputs_.data() + place * block_queries * row_;
+    maxima_[place].at.fill(-infinity);
+    sums_[place].at.fill(0);
     if (keys.count == 0) {
       if (place == 0) std::fill_n(output, block_queries * row_, 0.0F);  // else it is not read
       return;
     }
+    // What follows is in variables of its own, so that a compiler sees that scores are in other memory.
+    Queries maximum = maxima_[place], shift, sum;
     float* const scores = scores_.data() + (keys.first - chunk.keys.first) * block_queries;
     for (std::int64_t k = 0; k < keys.count; ++k) {
       float* const s = scores + k * block_queries;
-      const auto key = static_cast<std::int32_t>(keys.first + k);
-      for (std::int64_t w = 0; w < block_queries; ++w) {
-        s[w] = key < visible_[w] ? layer_.scale * s[w] : -infinity;
-        maximum.at[w] = maximum.at[w] < s[w] ? s[w] : maximum.at[w];
-      }
+      for (std::int64_t w = 0; w < block_queries; ++w) s[w] *= layer_.scale;
+      if (keys.first + k >= visible_[0])  // hidden from some
+        for (std::int64_t w = 0; w < block_queries; ++w) s[w] = keys.first + k < visible_[w] ? s[w] : -infinity;
+      for (std::int64_t w = 0; w < block_queries; ++w) maximum.at[w] = maximum.at[w] < s[w] ? s[w] : maximum.at[w];
     }
     for (std::int64_t w = 0; w < block_queries; ++w) shift.at[w] = maximum.at[w] == -infinity ? 0 : maximum.at[w];
     for (std::int64_t k = 0; k < keys.count; ++k) {
@@ -124,6 +125,8 @@ class BlockedSoftmax {
       for (std::int64_t w = 0; w < block_queries; ++w) s[w] = portable::exp(s[w] - shift.at[w]);
       for (std::int64_t w = 0; w < block_queries; ++w) sum.at[w] += s[w];
     }
+    maxima_[place] = maximum;
+    sums_[place] = sum;
     if (layer_.dropped) {
       fill_block_factors(factors_.data(), block_queries, layer_, b, h, block, keys);
       for (std::int64_t i = 0; i < keys.count * block_queries; ++i) scores[i] *= factors_.data()[i];
@@ -136,20 +139,25 @@ class BlockedSoftmax {
   /// Merges a place with the next one, as merge() does for each query.
   void merge_next(std::int64_t place)
   {
-    Queries &maximum = maxima_[place], &sum = sums_[place], a, b;
+    Queries &maximum = maxima_[place], &sum = sums_[place], smaller;
     const Queries &next_maximum = maxima_[place + 1], &next_sum = sums_[place + 1];
-    for (std::int64_t w = 0; w < block_queries; ++w) {
-      const float larger = maximum.at[w] < next_maximum.at[w] ? next_maximum.at[w] : maximum.at[w];
-      a.at[w] = portable::exp(maximum.at[w] - larger);
-      b.at[w] = portable::exp(next_maximum.at[w] - larger);
-    }
-    for (std::int64_t w = 0; w < block_queries; ++w) {
-      if (next_sum.at[w] == 0) continue;  // a query sees leaves from the first on, so this one has seen the others
-      maximum.at[w] = std::max(maximum.at[w], next_maximum.at[w]);
-      sum.at[w] = sum.at[w] * a.at[w] + next_sum.at[w] * b.at[w];
+    // A query sees leaves from the first one on, so one that has seen the next place has seen this one, and the last query
+    // of a block has seen most.
+    const auto seen = std::find_if(next_sum.at.begin(), next_sum.at.end(), [](float s) { return s != 0; });
+    if (seen == next_sum.at.end()) return;
+    // The larger maximum has the factor exp(0) = 1.
+    for (std::int64_t w = 0; w < block_queries; ++w)
+      smaller.at[w] =
+          portable::exp(std::min(maximum.at[w], next_maximum.at[w]) - std::max(maximum.at[w], next_maximum.at[w]));
+    for (std::int64_t w = seen - next_sum.at.begin(); w < block_queries; ++w) {
+      if (next_sum.at[w] == 0) continue;  // there is no such query
+      const bool grows = maximum.at[w] < next_maximum.at[w];
+      const float a = grows ? smaller.at[w] : 1, b = grows ? 1 : smaller.at[w];
+      if (grows) maximum.at[w] = next_maximum.at[w];
+      sum.at[w] = sum.at[w] * a + next_sum.at[w] * b;
       float* const into = outputs_.data() + (place * block_queries + w) * row_;
       const float* const from = into + block_queries * row_;
-      for (std::int64_t d = 0; d < row_; ++d) into[d] = into[d] * a.at[w] + from[d] * b.at[w];
+      for (std::int64_t d = 0; d < row_; ++d) into[d] = into[d] * a + from[d] * b;
     }
   }
 

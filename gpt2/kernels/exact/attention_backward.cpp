@@ -115,20 +115,23 @@ class BlockedGradient {
     const auto value = [&](std::int64_t k) { return head.value(k); };
     const auto dy = [&](std::int64_t q) { return outputs.dy + q * outputs.stride; };
     const auto y = [&](std::int64_t q) { return outputs.y + q * outputs.stride; };
-    pack_rows(key_rows_.data(), layer_.runs.keys.count, D_, key);
-    pack_rows(query_rows_.data(), layer_.runs.queries.count, D_, query);
-    pack_rows(dy_rows_.data(), layer_.runs.queries.count, D_, dy);
+    pack_rows(key_rows_.data(), row_, layer_.runs.keys.count, D_, key);
+    pack_rows(query_rows_.data(), row_, layer_.runs.queries.count, D_, query);
+    pack_rows(dy_rows_.data(), row_, layer_.runs.queries.count, D_, dy);
+    const auto pack_tokens = [&](float* to, std::int64_t width, Range tokens, const auto& row) {
+      pack_columns(to, width, tokens.count, D_, [&](std::int64_t t) { return row(tokens.first + t); });
+    };
     for (const Segment& segment : key_segments_) {
       const Range keys = tokens_of(segment);
-      pack_channels(keys_.data() + keys.first * D_, keys.count, keys, D_, key);
-      pack_channels(values_.data() + keys.first * D_, keys.count, keys, D_, value);
+      pack_tokens(keys_.data() + keys.first * D_, keys.count, keys, key);
+      pack_tokens(values_.data() + keys.first * D_, keys.count, keys, value);
     }
     std::int64_t number = 0;
     for (const Segment& segment : query_segments_)
       for_each_block(segment, [&](Range block) {
-        pack_channels(queries_.data() + number * D_ * block_queries, block_queries, block, D_, query);
-        pack_channels(dys_.data() + number * D_ * block_queries, block_queries, block, D_, dy);
-        pack_channels(ys_.data(), block_queries, block, D_, y);
+        pack_tokens(queries_.data() + number * D_ * block_queries, block_queries, block, query);
+        pack_tokens(dys_.data() + number * D_ * block_queries, block_queries, block, dy);
+        pack_tokens(ys_.data(), block_queries, block, y);
         const float *const dys = dys_.data() + number * D_ * block_queries, *const ys = ys_.data();
         Statistics& statistics = statistics_[static_cast<std::size_t>(number++)];
         statistics = {};
@@ -193,7 +196,8 @@ class BlockedGradient {
   void differentiate_scores(Range keys, std::int64_t seen, std::int64_t number, Range block, std::int64_t column,
                             std::int64_t b, std::int64_t h)
   {
-    const Statistics& of = statistics_[static_cast<std::size_t>(number)];
+    const Statistics of =
+        statistics_[static_cast<std::size_t>(number)];  // a copy: a compiler sees that nothing changes it
     const LeafPiece all{D_};
     float *const scores = products_.data(), *const dweights = scores + (block_keys + 4) * block_queries;
     sum_tiles({keys_.data() + keys.first * D_, keys.count, 1, queries_.data() + number * D_ * block_queries,
@@ -208,9 +212,10 @@ class BlockedGradient {
       float *const weight = weights_.data() + k * rows_apart + column, *const dscore = dscores_.data() +
                                                                                        k * rows_apart + column;
       const auto key = static_cast<std::int32_t>(keys.first + k);
-      for (std::int64_t w = 0; w < block_queries; ++w)
-        s[w] = key < of.visible[w] ? layer_.scale * s[w] - of.log_sum_exp.at[w]
-                                   : -std::numeric_limits<float>::infinity();
+      for (std::int64_t w = 0; w < block_queries; ++w) s[w] = layer_.scale * s[w] - of.log_sum_exp.at[w];
+      if (key >= of.visible[0])  // hidden from some
+        for (std::int64_t w = 0; w < block_queries; ++w)
+          s[w] = key < of.visible[w] ? s[w] : -std::numeric_limits<float>::infinity();
       for (std::int64_t w = 0; w < block_queries; ++w) weight[w] = portable::exp(s[w]);
       if (layer_.dropped)
         for (std::int64_t w = 0; w < block_queries; ++w) dweight[w] *= factors_.data()[k * block_queries + w];

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "gpt2/kernels/exact/packing.hpp"
 #include "gpt2/kernels/exact/segments.hpp"
 #include "gpt2/kernels/reference/attention_layer.hpp"
 
@@ -40,26 +41,6 @@ constexpr std::int64_t padded(std::int64_t D)
 constexpr std::int64_t query_blocks(std::int64_t queries)
 {
   return (queries + block_queries - 1) / block_queries;
-}
-
-/// Copies @p rows rows of D channels, widened: to[r padded(D) + d].
-/// @param row  row(r) returns the first channel.
-template <class Row>
-void pack_rows(float* to, std::int64_t rows, std::int64_t D, Row&& row)
-{
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t d = 0; d < D; ++d) to[r * padded(D) + d] = widen(row(r)[d]);
-}
-
-/// Copies the channels of @p rows side by side, widened: to[d width + w] is of row rows.first + w.
-/// @param row  row(r) returns the first channel.
-template <class Row>
-void pack_channels(float* to, std::int64_t width, Range rows, std::int64_t D, Row&& row)
-{
-  for (std::int64_t w = 0; w < rows.count; ++w) {
-    const auto* const from = row(rows.first + w);
-    for (std::int64_t d = 0; d < D; ++d) to[d * width + w] = widen(from[d]);
-  }
 }
 
 /// Sums of any number of rows, and of columns in whole registers, tile by tile.

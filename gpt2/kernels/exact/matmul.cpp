@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gpt2/kernels/exact/exact.hpp"
+#include "gpt2/kernels/exact/packing.hpp"
 #include "gpt2/kernels/exact/segments.hpp"
 
 namespace rankwise {
@@ -15,40 +16,19 @@ constexpr std::int64_t most_terms = 1024;
 /// Outputs for which they are packed at a time.
 constexpr std::int64_t block_rows = 85 * tile_rows, block_columns = 32 * tile_columns;
 
-/// Copies @p terms rows of a matrix from @p from on, widened, and fills them up with 0: to[k width + w] = from[k, w].
-template <int width, class T>
-void pack(float* to, const T* from, std::int64_t terms, std::int64_t columns, std::int64_t row_stride,
-          std::int64_t column_stride)
-{
-  if (column_stride == 1 && columns == width) {
-    for (std::int64_t k = 0; k < terms; ++k)
-      for (int w = 0; w < width; ++w) to[k * width + w] = widen(from[k * row_stride + w]);
-    return;
-  }
-  for (int w = 0; w < width; ++w) {
-    const T* column = from + w * column_stride;
-    float* packed = to + w;
-    if (w < columns)
-      for (std::int64_t k = 0; k < terms; ++k, column += row_stride, packed += width) *packed = widen(*column);
-    else
-      for (std::int64_t k = 0; k < terms; ++k, packed += width) *packed = 0;
-  }
-}
-
-/// Copies the terms of @p segment of some columns of b side by side: to[k width + w] = b[k, columns.first + w], 0 for columns
-/// that are missing.
+/// Copies the terms of @p segment of some columns of b side by side: to[k width + w] = b[k, columns.first + w]. Columns that
+/// are missing have any numbers.
 template <class T>
-void pack(float* to, int width, const TypedMatrix<T>& b, const Segment& segment, Range columns)
+void pack(float* to, std::int64_t width, const TypedMatrix<T>& b, const Segment& segment, Range columns)
 {
   constexpr std::int64_t share = 64;  // terms whose packed columns fit into the first cache
-  const auto pack_share = width == 4           ? pack<4, T>
-                          : width == 8         ? pack<8, T>
-                          : width == tile_rows ? pack<tile_rows, T>
-                                               : pack<tile_columns, T>;
   for (const Range& terms : segment.terms)
     for (std::int64_t first = terms.first; first < terms.end(); first += share) {
       const std::int64_t count = std::min(share, terms.end() - first);
-      pack_share(to, &b(first, columns.first), count, columns.count, b.row_stride, b.column_stride);
+      if (b.row_stride == 1)
+        pack_columns(to, width, columns.count, count, [&](std::int64_t w) { return &b(first, columns.first + w); });
+      else
+        pack_rows(to, width, count, columns.count, [&](std::int64_t k) { return &b(first + k, columns.first); });
       to += count * width;
     }
 }
