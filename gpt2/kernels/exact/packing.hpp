@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #ifdef __SSE__
@@ -53,18 +54,18 @@ void pack_columns(float* to, std::int64_t width, std::int64_t rows, std::int64_t
 template <class Row>
 void pack_rows(float* to, std::int64_t width, std::int64_t rows, std::int64_t columns, Row&& row)
 {
-  const auto copy = [&](auto count) {
+  const auto copy = [&](auto known) {
     for (std::int64_t k = 0; k < rows; ++k) {
       const auto* const from = row(k);
-      for (std::int64_t w = 0; w < count; ++w) to[k * width + w] = widen(from[w]);
+      float numbers[known];  // in registers
+      for (std::int64_t w = 0; w < known; ++w) numbers[w] = widen(from[w]);
+      std::memcpy(to + k * width, numbers, sizeof numbers);
     }
   };
-  if (columns == tile_rows)  // a number that the compiler knows
-    copy(std::integral_constant<std::int64_t, tile_rows>());
-  else if (columns == tile_columns)
-    copy(std::integral_constant<std::int64_t, tile_columns>());
-  else
-    copy(columns);
+  if (columns == tile_rows) return copy(std::integral_constant<std::int64_t, tile_rows>());
+  if (columns == tile_columns) return copy(std::integral_constant<std::int64_t, tile_columns>());
+  for (std::int64_t k = 0; k < rows; ++k)
+    for (std::int64_t w = 0; w < columns; ++w) to[k * width + w] = widen(row(k)[w]);
 }
 
 }  // namespace rankwise

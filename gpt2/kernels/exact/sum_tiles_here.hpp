@@ -26,7 +26,7 @@ constexpr int lanes = 4, most_rows = 6, rows_of_pairs = 3;
 #endif
 
 /// Terms of a leaf up to which storing its sum takes longer than loading the factors for fewer rows at a time.
-constexpr std::int64_t short_leaf = 16;
+constexpr std::int64_t short_leaf = 32;
 
 using Vector [[gnu::vector_size(lanes * sizeof(float))]] = float;
 
