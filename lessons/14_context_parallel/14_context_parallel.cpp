@@ -49,17 +49,23 @@ class ContextParallel {
     LossSum loss;
     gradients->clear();
     {
+      // Messages are counted by axis: of a sequence along cp; of gradients along dp, or among all ranks.
       const auto sent_cp = run.count("cp"), sent_dp = run.count("dp"), sent_world = run.count("world");
       // NEW: a group of c ranks computes G / dp sequences together; each rank has two runs of tokens of every one.
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
         const Range sequences{first, run.batch.micro_batch};
+        // The ranks of a group read the same sequences, and each takes the tokens of its own runs, with their positions.
         for (TokenRun& mine : own) mine.batch = run.load(mine.kept, sequences, step, mine.tokens);
         const GradientTensors d = gradients->begin(sequences);
+        // The loss is that of this rank's tokens. Activations of both runs are kept for the backward pass.
         loss += forward();
-        // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
+        // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence, where each run
+        // has a sum of its own first.
         const auto of_run = of_runs.begin(d);
         for (std::size_t k = 0; k < own.size(); ++k) own[k].gradient = model_tensors(table, of_run[k]);
         backward();
+        // In exact arithmetic the ranks of the group now sum the gradients of the sequence. Then the micro-batch joins the
+        // sum over the step.
         of_runs.end(d);
         gradients->end(sequences);
       }
@@ -68,6 +74,7 @@ class ContextParallel {
       const auto span = run.time.span(Work::exposed, "summing gradients");
       for (const PartialSum& sum : gradients->sums()) all_reduce_sum(sum.whole(), of_sums);
     }
+    // Each token is on one rank, so the loss of the step is the sum over all ranks.
     all_reduce_sum(loss, world);
     return update(step, loss, gradients->total());
   }
@@ -89,6 +96,7 @@ class ContextParallel {
       loss += model.head.forward(mine.kept.head, weights.head, mine.batch);
       run.charge_forward(head_unit);
     }
+    // A sum over the rank's tokens that have a target; its division comes last.
     return loss;
   }
 
@@ -97,8 +105,10 @@ class ContextParallel {
   {
     // From the loss of each run to the gradient of its residual stream, dx, (R, C), which starts from zero.
     for (TokenRun& mine : own) {
+      // The gradient of the logits, (R, V), gives that of the head's matrix and that of the normalised rows, (R, C).
       const Tensor &dx = mine.work.dstream, &dnormalised = mine.work.output;
       model.head.apply_backward(dnormalised, mine.gradient.head, mine.kept.head, weights.head, mine.batch);
+      // The last norm's backward pass adds it to dx.
       run.stream->zero(dx);
       model.head.normalise_backward(dx, mine.gradient.head, dnormalised, mine.kept.head, weights.head, mine.batch);
       run.charge_backward(head_unit);
@@ -110,22 +120,25 @@ class ContextParallel {
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1);
       backward_branch(i);
     }
-    // The row of each token, and that of its position, get their gradients.
+    // dx is now the gradient of the embeddings: the row of each token, and that of its position, get theirs. Ranks of a group
+    // have other positions, so each adds to other rows of the position table.
     for (TokenRun& mine : own) model.embedding.backward(mine.gradient.embedding, mine.work.dstream, mine.batch);
   }
 
   /// Loss of the whole validation split. Group g of dp computes micro-batches g, g + dp, g + 2 dp, ...
   LossSum evaluate()
   {
+    // The ranks of a group read the same windows, each the tokens of its runs, and meet in attention as in a step.
     LossSum loss = run.validate({replicas.rank(), replicas.ranks()}, [&](Range windows) {
       for (TokenRun& mine : own) mine.batch = run.load_validation(mine.kept, windows, mine.tokens);
       return forward();
     });
+    // Tokens that are beyond the end of the split count nothing.
     all_reduce_sum(loss, world);
     return loss;
   }
 
-  /// The next token of a text, computed by all ranks alike.
+  /// The next token of a text, computed by all ranks alike: each has all parameters, and all tokens of the text.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (!generator) generator.emplace(run.memory, *run.stream, model, weights, run.batch.sequence);
@@ -140,7 +153,7 @@ class ContextParallel {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      // The norm, and q, k and v, of this rank's rows alone.
+      // The norm, and q, k and v, (R, 3 C), of this rank's rows alone. An MLP waits for the third part.
       for (TokenRun& mine : own) {
         branch.normalise(mine.kept.branches[i], p);
         if (branch.attention()) branch.query_key_value(mine.kept.branches[i], p, mine.batch);
@@ -148,7 +161,8 @@ class ContextParallel {
       // NEW: the only place where tokens meet: the queries of this rank and the keys of all ranks. A ring sends c - 1 blocks
       // of 2 B T C / c keys and values to the next rank; an all-to-all turns rows into heads, and back.
       if (branch.attention()) attention->forward(branch, i, own);
-      // The output and the residual connection, row by row again.
+      // Row by row again: attention's output, (R, C), from all heads of a token, or the whole MLP; then the residual
+      // connection.
       for (TokenRun& mine : own) {
         const BranchActivations& a = mine.kept.branches[i];
         if (branch.attention())
@@ -156,6 +170,7 @@ class ContextParallel {
         else
           branch.apply(mine.work.output, a, p, mine.batch);
         branch.add(mine.kept.stream(i + 1), a, mine.work.output, p, mine.batch);
+        // On the virtual clock: the matrices of this run. Attention has charged its pairs of tokens.
         charge(branch, 1);
       }
     }
@@ -175,16 +190,18 @@ class ContextParallel {
     // NEW: a query gives a gradient to every key that it sees, so the gradients of keys come from all ranks. In a ring they
     // travel with their block, c hops, and are home when all queries have met it.
     if (branch.attention()) attention->backward(branch, i, own);
-    // From the gradients of q, k and v, (R, 3 C), to that of the normalised rows, and the norm; row by row again.
+    // Row by row again: each run adds to gradients of its own, and leaves the gradient of its normalised rows, (R, C).
     for (TokenRun& mine : own) {
       const BranchActivations& a = mine.kept.branches[i];
       const BranchTensors& d = mine.gradient.branches[i];
+      // From the gradients of q, k and v, (R, 3 C), to those of the matrices, or through the MLP at once.
       if (branch.attention()) {
         branch.weights_backward(d, mine.doutput, mine.dinner(), a, mine.batch);
         branch.normalised_backward(mine.work.output, mine.dinner(), p, mine.batch);
       } else {
         branch.apply_backward(mine.work.output, d, mine.doutput, mine.work.wide, a, p, mine.batch);
       }
+      // The norm adds the branch's contribution to dx.
       branch.normalise_backward(mine.work.dstream, d, mine.work.output, a, p, mine.batch);
       charge(branch, 2);
     }
@@ -201,9 +218,11 @@ class ContextParallel {
   {
     // All ranks have the same sums by now, so they make the same update of their replicas, and no norm has to be summed.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
+    // The mean is over the tokens of the whole global batch, whichever rank has them.
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(step, loss.mean(), norm, run.kernels, table, gradient, master);
+    // All P parameters, on every rank: nothing is left to send.
     adamw.step(run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
@@ -217,6 +236,7 @@ class ContextParallel {
 
   ContextParallel(Run& r, const Options& o) : run(r), options(o)
   {
+    // Each of the two runs has scratch and activations of its own, because attention computes both at once.
     for (const std::int64_t number : runs.of(group.rank())) {
       const Workspace& scratch = *work.emplace_back(new Workspace(run.memory, run.config, run.shape));
       const Activations& of_run = *kept.emplace_back(new Activations(run.memory, run.config, run.shape, scratch));
