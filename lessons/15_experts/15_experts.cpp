@@ -51,6 +51,7 @@ class Experts {
     expert_gradients.clear();
     exchange.begin_step();
     {
+      // Messages are counted by kind: of dense gradients, of experts' gradients, and of rows on their way.
       const auto sent_world = run.count("world"), sent_replicas = run.count("replicas"),
                  sent_rows = run.count("experts");
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
@@ -59,6 +60,7 @@ class Experts {
         const GradientTensors d = dense_gradients->begin(sequences);
         // NEW: the gradients of an expert are sums over the rows that all ranks of the group sent it.
         expert_gradients.begin(sequences);
+        // Both passes wait for rows of the whole group, so its ranks are never a micro-batch apart.
         loss += forward(batch, work, kept);
         backward(model_tensors(table, d), batch);
         dense_gradients->end(sequences);
@@ -71,6 +73,7 @@ class Experts {
       // it with the rows.
       if (has_experts) all_reduce_sum(of_experts = expert_gradients.total(), replicas);
     }
+    // Each rank has the loss of its own sequences, wherever their rows were computed.
     all_reduce_sum(loss, world);
     return update(step, loss, dense_gradients->total());
   }
@@ -86,12 +89,14 @@ class Experts {
     // Attention and MLP in turn, 2 L branches. Each adds its output to the residual stream.
     for (std::size_t i = 0; i < model.branches.size(); ++i) {
       const Branch& branch = model.branches[i];
+      // The norm of this rank's rows: its parameters are dense, each rank has them.
       branch.normalise(a.branches[i], weights.branches[i]);
       // NEW: where the MLP is experts, other ranks compute a part of this rank's rows.
       if (branch.experts())
         forward_experts(i, batch, scratch.experts, scratch.output, a.branches[i]);
       else
         branch.apply(scratch.output, a.branches[i], weights.branches[i], batch);
+      // The residual connection. A row that no expert has taken passes through as it is.
       branch.add(a.stream(i + 1), a.branches[i], scratch.output, weights.branches[i], batch);
       run.charge_forward(branch.unit());
     }
@@ -122,6 +127,7 @@ class Experts {
         const Tensor doutput = branch.add_backward(d, dx, output, batch);
         branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       }
+      // output now has the gradient of the normalised rows, (R, C), whoever computed it. The norm adds to dx.
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       run.charge_backward(branch.unit());
     }
@@ -134,6 +140,7 @@ class Experts {
   {
     LossSum loss = run.validate(kept, {world.rank(), world.ranks()},
                                 [&](const MicroBatch& b) { return forward(b, work, kept); });
+    // Every rank has made as many forward passes, the last of them perhaps of padding, which counts nothing.
     all_reduce_sum(loss, world);
     return loss;
   }
@@ -144,8 +151,10 @@ class Experts {
   {
     ActivationShape one = run.shape;
     one.B = 1;
+    // Scratch and activations of one sequence are kept for the tokens to come.
     if (!text_work) text_kept.emplace(run.memory, run.config, one, text_work.emplace(run.memory, run.config, one));
     forward(run.load_text(*text_kept, text, 1, {0, one.T}), *text_work, *text_kept);
+    // Of all T rows the next token needs the logits of the text's last one.
     const std::int64_t V = run.config.padded_vocabulary(), last = std::min(std::ssize(text), one.T) - 1;
     const Tensor logits = text_kept->head.logits.slice({last * V, V});
     return pick_token(read_logits(*run.stream, logits, run.config), run.options.sampling, number);
@@ -205,8 +214,10 @@ class Experts {
       all_reduce_sum(of_group, group);
       squares += of_group;
     }
+    // The mean is over the tokens of the whole global batch, whichever rank computed them.
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
+    // One gradient for each range that the rank holds.
     std::vector<Tensor> gradients{dense};
     if (has_experts) gradients.push_back(of_experts);
     check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, world);
