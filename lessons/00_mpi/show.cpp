@@ -95,8 +95,9 @@ void show_ping_pong(MpiRun& run)
       "the line t = alpha + beta b with the least squares of relative errors",
       {{"alpha", fmt::format("{:.2f}", 1e6 * alpha_s), "", "us, latency of a message"},
        {"beta", fmt::format("{:.4f}", 1e9 * beta), "",
-        fmt::format("ns per byte, so a bandwidth of {:.2f} GB/s", 1e-9 / beta)},
-       {"alpha / beta", group_digits(std::llround(alpha_s / beta)), "", "bytes: half of the time is latency"},
+        "ns per byte, so a bandwidth of " + describe_bandwidth(fit.line, times)},
+       {"alpha / beta", beta > 0 ? group_digits(std::llround(alpha_s / beta)) : "no number of", "",
+        "bytes: half of the time is latency"},
        {"residual", fmt::format("{:.0f}", 100 * fit.residual), "", "%, root mean square of the differences"}});
   run.report.json()["ping_pong"] = {
       {"messages", messages}, {"alpha_s", alpha_s}, {"beta_s_per_byte", beta}, {"residual", fit.residual}};

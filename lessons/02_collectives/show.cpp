@@ -127,7 +127,7 @@ void show_fit(Report& report, const Results& results)
   }
   lines.push_back({"alpha", fmt::format("{:.2f}", 1e6 * line.alpha_s), "", "us, latency of a message"});
   lines.push_back({"beta", fmt::format("{:.3f}", 1e9 * line.beta_s_per_byte), "",
-                   fmt::format("ns/byte, so {:.2f} GB/s", 1e-9 / line.beta_s_per_byte)});
+                   "ns/byte, so " + describe_bandwidth(line, results.times)});
   lines.push_back({"residual", fmt::format("{:.0f}", 100 * results.fit.residual), "",
                    "%, root mean square of the differences"});
   report.block("messages between two ranks, all pairs at once: t = alpha + beta b", lines);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace rankwise {
 
 double median(std::vector<double> times)
@@ -33,6 +35,14 @@ Fit fit_line(std::span<const MessageTime> times)
   for (const MessageTime& m : times) squares += std::pow(fit.line.time_s(m.bytes) / m.time_s - 1, 2);
   fit.residual = std::sqrt(squares / static_cast<double>(times.size()));
   return fit;
+}
+
+std::string describe_bandwidth(const AlphaBeta& line, std::span<const MessageTime> times)
+{
+  if (line.beta_s_per_byte > 0) return fmt::format("{:.2f} GB/s", 1e-9 / line.beta_s_per_byte);
+  double rate = 0;
+  for (const MessageTime& m : times) rate = std::max(rate, static_cast<double>(m.bytes) / m.time_s);
+  return fmt::format("at least {:.2f} GB/s", 1e-9 * rate);
 }
 
 }  // namespace rankwise

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/collectives/cost.hpp"
@@ -30,5 +31,9 @@ struct Fit {
 /// errors would let the longest message decide alone.
 /// @param times  at least two sizes.
 Fit fit_line(std::span<const MessageTime> times);
+
+/// The bandwidth of a fitted line as text, "5.27 GB/s". Times that do not grow with the bytes have no such limit: "at least"
+/// the rate of the fastest message then.
+std::string describe_bandwidth(const AlphaBeta& line, std::span<const MessageTime> times);
 
 }  // namespace rankwise

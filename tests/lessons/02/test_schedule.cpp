@@ -116,15 +116,18 @@ TEST_CASE("fit_line: finds the line through the times, and their residual")
   CHECK(fit.line.alpha_s == Approx(2e-6));
   CHECK(fit.line.beta_s_per_byte == Approx(0.5e-9));
   CHECK(fit.residual < 1e-9);
+  CHECK(describe_bandwidth(fit.line, times) == "2.00 GB/s");
   times[1].time_s *= 2;
   CHECK(fit_line(times).residual > 0.1);
 }
 
 TEST_CASE("fit_line: times that fall with the bytes, or shrink to less than nothing, give no negative term")
 {
-  const Fit falling = fit_line(std::vector<MessageTime>{{8, 4e-3}, {1000, 2e-3}, {4000000, 1e-3}});
+  const std::vector<MessageTime> falling_times{{8, 4e-3}, {1000, 2e-3}, {4000000, 1e-3}};
+  const Fit falling = fit_line(falling_times);
   CHECK(falling.line.beta_s_per_byte == 0);
   CHECK(falling.line.alpha_s == Approx(1.75 / 1.3125 * 1e-3));  // sum of 1/t over sum of 1/t^2
+  CHECK(describe_bandwidth(falling.line, falling_times) == "at least 4.00 GB/s");
   const Fit steep = fit_line(std::vector<MessageTime>{{1000, 1e-6}, {2000, 4e-6}, {4000, 16e-6}});
   CHECK(steep.line.alpha_s == 0);
   CHECK(steep.line.beta_s_per_byte == Approx(1.75 / 1.3125 * 1e-9));  // sum of b/t over sum of (b/t)^2
