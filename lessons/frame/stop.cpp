@@ -76,17 +76,6 @@ void handle(int signal)
   sigaction(signal, &action, nullptr);
 }
 
-/// A signal that a rank has noted, the same on all ranks; 0 for none. In a job that may lose ranks an all-reduce that has
-/// been started cannot be ended after a death: MPI's agreement takes its place, whose bits say that a signal was not noted;
-/// all real-time signals share the first.
-int agreed_signal(int noted)
-{
-  const unsigned own = noted == 0 ? 0 : 1U << (noted < first_real_time ? noted : 0);
-  const unsigned all = ~agree_on(~own) << 1 >> 1;  // it carries 31 bits
-  const int first = std::countr_zero(all);
-  return all == 0 ? 0 : first == 0 ? first_real_time : first;
-}
-
 /// Leaves the signals to the first thread, and gives it a stack for the handler. A matrix product of a library may
 /// move the stack pointer (oneDNN 2.6 does), and then the handler's frame would overwrite other memory.
 void handle_on_own_stack()
@@ -138,6 +127,15 @@ int StopRequests::end_step()
   if (can_survive()) return agreed_signal(noted_);
   check_mpi(MPI_Wait(&agreeing_, MPI_STATUS_IGNORE), "agreeing on whether to stop");
   return agreed_;
+}
+
+int agreed_signal(int noted)
+{
+  // A bit of the agreement says that a signal was not noted. All real-time signals share the first.
+  const unsigned own = noted == 0 ? 0 : 1U << (noted < first_real_time ? noted : 0);
+  const unsigned all = ~agree_on(~own) << 1 >> 1;  // it carries 31 bits
+  const int first = std::countr_zero(all);
+  return all == 0 ? 0 : first == 0 ? first_real_time : first;
 }
 
 int noted_request()

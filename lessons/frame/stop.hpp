@@ -38,6 +38,11 @@ class StopRequests {
   MPI_Request agreeing_ = MPI_REQUEST_NULL;
 };
 
+/// A signal that a rank has noted, the same on all ranks that are alive; 0 for none. In a job that may lose ranks an
+/// all-reduce that has been started cannot be ended after a death: MPI's agreement takes its place.
+/// @param noted  by this rank; 0 for none. Of a real-time signal the others learn that it was one: the first.
+int agreed_signal(int noted);
+
 /// The signal that this rank has noted; 0 for none.
 int noted_request();
 

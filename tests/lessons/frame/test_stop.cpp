@@ -59,6 +59,14 @@ TEST_CASE("StopRequests: every signal that ends a process asks to stop, but for 
   }
 }
 
+TEST_CASE(
+    "agreed_signal: the signal that all ranks have noted; of the real-time signals, which share a bit, the first")
+{
+  CHECK(agreed_signal(0) == 0);
+  for (const int number : {SIGHUP, SIGUSR1, SIGTERM, SIGXCPU, SIGIO}) CHECK(agreed_signal(number) == number);
+  for (const int number : {SIGRTMIN, SIGRTMIN + 1, SIGRTMAX}) CHECK(agreed_signal(number) == SIGRTMIN);
+}
+
 TEST_CASE("StopRequests: a signal that another part of the process handles stays its own")
 {
   std::signal(SIGPROF, [](int) {});
