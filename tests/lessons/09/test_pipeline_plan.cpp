@@ -9,6 +9,7 @@
 #include "lessons/parallel/pipeline/stash.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/lessons/09/in_halves.hpp"
 #include "tests/one_machine.hpp"
 
 using namespace rankwise;
@@ -120,7 +121,11 @@ TEST_CASE("row_traffic: m B T C elements cross each boundary between stages in e
         const PipelinePlan plan = plan_of(options, p, m, type);
         INFO(plan.schedule.name << ", p = " << p << ", " << name_of(type));
         Traffic all;
-        for (int rank = 0; rank < p; ++rank) all += row_traffic(plan.schedule, rank, type, plan.rows());
+        for (int rank = 0; rank < p; ++rank) {
+          const Traffic sent = row_traffic(plan.schedule, rank, type, plan.rows());
+          CHECK(row_traffic(in_halves(plan.schedule), rank, type, plan.rows()) == sent);  // W sends nothing
+          all += sent;
+        }
         const std::int64_t boundaries = plan.schedule.stages() - 1;
         CHECK(all == Traffic{2 * boundaries * m, 2 * boundaries * m * bytes_of(type) * B * T * C});
       }
