@@ -23,9 +23,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   const int part = shape.part.index, t = shape.part.count, replica = division.replica.rank;
   const Topology tp = topology_along(options, rank, "tp"), dp = topology_along(options, rank, "dp");
 
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, division);
+  CategoryBytes bytes = unsharded_bytes(options, division);
   std::vector<CollectiveShape> of_replicas = sums;
   of_replicas.push_back({"all-reduce", options.algorithm(), DType::i64, loss_numbers});
   bytes[Category::communication] =
@@ -33,9 +31,9 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
       TensorParallelMessages::bytes(shape, config.channels) +
       bytes_of(DType::f32) * RowGradients::elements(table, shape) + host_values_bytes(options.device, t) +
       host_values_bytes(options.device, options.split.dp);
-  costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}};
+  Costs costs = costs_on_device(
+      bytes, {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}});
   if (options.split.dp > 1)
     costs.sent.push_back({"dp", "a step, to replicas", expected_traffic(sums, dp, replica),
                           "2 (dp-1)/dp of P_t" + describe_subtrees(options, division.replica)});

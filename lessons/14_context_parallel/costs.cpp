@@ -95,10 +95,8 @@ std::int64_t attention_workspace(const Plan& plan)
 Costs costs(const ContextParallelOptions& options, RankOf rank)
 {
   const Plan plan{options, rank};
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
   // Model state as in lesson 03, the whole of it: 16 P bytes in f32.
-  bytes = unsharded_bytes(options, plan.division);
+  CategoryBytes bytes = unsharded_bytes(options, plan.division);
   bytes[further_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
   // Activations and scratch of both runs of tokens, B T / c rows together, and what attention keeps beyond them.
   bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.division.shape);
@@ -107,12 +105,11 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.division.shape) +
                                attention_workspace(plan) + kernel_bytes(options.device);
   bytes[Category::communication] = communication_bytes(plan);
-  costs.most = costs.kept;
 
   // What is sent along a sequence, then the all-reduce of the gradients.
-  costs.sent = {
-      {"cp", "a step, along a sequence", along_context(plan),
-       plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
+  Costs costs = costs_on_device(bytes, {{"cp", "a step, along a sequence", along_context(plan),
+                                         plan.ring() ? "blocks of keys and values, and their gradients"
+                                                     : "q, k, v, outputs, and their gradients"}});
   if (plan.tree())
     costs.sent.push_back({"dp", "a step, to replicas",
                           expected_traffic(plan.sums(), plan.along("dp"), plan.place[0]),

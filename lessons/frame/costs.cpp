@@ -1,6 +1,7 @@
 #include "lessons/frame/costs.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,13 @@
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
+
+Costs costs_on_device(const CategoryBytes& kept, std::vector<SentPerStep> sent)
+{
+  Costs costs{.sent = std::move(sent)};
+  in_tier(Tier::device, costs.kept) = in_tier(Tier::device, costs.most) = kept;
+  return costs;
+}
 
 CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& division)
 {

@@ -33,6 +33,10 @@ struct Costs {
   std::vector<SentPerStep> sent;  ///< traffic of one step, by axis
 };
 
+/// Costs of a rank that stores everything on its device, and needs no more within a step than at its end.
+/// @param sent  traffic of one step, by axis.
+Costs costs_on_device(const CategoryBytes& kept, std::vector<SentPerStep> sent);
+
 /// Device memory of a rank without sharding and without message buffers: model state of all layers, and
 /// activations.
 CategoryBytes unsharded_bytes(const LessonOptions& options, const Division& division);

@@ -88,26 +88,22 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
   const std::int64_t M = division.micro_batches();
   const Arithmetic arithmetic(options.arithmetic);
 
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = arithmetic.gradient_bytes(dense_gradients(table, options.gradients), M);
+  CategoryBytes bytes = arithmetic.gradient_bytes(dense_gradients(table, options.gradients), M);
   bytes += ExpertGradients::bytes(arithmetic, expert_gradients(table, options.gradients), M, shape.expert_ranks);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(options, table, shape, rank);
-  costs.most = costs.kept;
 
   const auto sums = sums_of(options, table);
   const int replica = coordinates_of(options.axes(rank.ranks), rank.rank)[0];
-  costs.sent = {
-      {"world", "a step, to all ranks", expected_traffic(sums[0], options.topology(rank.ranks), rank.rank),
-       "2 (N-1)/N of the dense gradients"},
-      {"replicas", "a step, to replicas of the experts",
-       expected_traffic(sums[1], topology_along(options, rank, "replicas"), replica),
-       "2 (N/e-1)/(N/e) of the gradients of E/e experts"}};
-  return costs;
+  return costs_on_device(
+      bytes, {{"world", "a step, to all ranks", expected_traffic(sums[0], options.topology(rank.ranks), rank.rank),
+               "2 (N-1)/N of the dense gradients"},
+              {"replicas", "a step, to replicas of the experts",
+               expected_traffic(sums[1], topology_along(options, rank, "replicas"), replica),
+               "2 (N/e-1)/(N/e) of the gradients of E/e experts"}});
 }
 
 RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)

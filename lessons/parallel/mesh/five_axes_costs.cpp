@@ -38,21 +38,19 @@ Costs costs(const FiveAxesOptions& options, RankOf rank)
 {
   const FiveAxesPlan plan = plan_of(options, rank);
   const MeshPlan& mesh = plan.mesh;
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = mesh_bytes(mesh, options);
+  CategoryBytes bytes = mesh_bytes(mesh, options);
   bytes += further_gradients(plan);
   bytes[Category::workspace] += plan.ring.workspace_bytes();
   bytes[Category::communication] = plan.message_bytes();
-  costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.ring.shape)},
-                {"cp", "a step, along a sequence", plan.to_context(),
-                 "blocks of keys and values and their gradients, and sums of gradients"},
-                {"pp", "a step, to stages", mesh.to_stages(),
-                 "m B T C / c elements a boundary and direction, or 1 / tp of it"},
-                {"tied", "a step, of the tied embedding", mesh.to_other_end(),
-                 "2 V C / tp in all, between first and last stage"}};
+  Costs costs = costs_on_device(
+      bytes, {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.ring.shape)},
+              {"cp", "a step, along a sequence", plan.to_context(),
+               "blocks of keys and values and their gradients, and sums of gradients"},
+              {"pp", "a step, to stages", mesh.to_stages(),
+               "m B T C / c elements a boundary and direction, or 1 / tp of it"},
+              {"tied", "a step, of the tied embedding", mesh.to_other_end(),
+               "2 V C / tp in all, between first and last stage"}});
   for (const Replicas& along : mesh.replicas)
     if (along.axis != "cp")
       costs.sent.push_back({along.axis, "a step, to replicas along " + along.axis, mesh.to_replicas(along),

@@ -30,18 +30,15 @@ CategoryBytes mesh_bytes(const MeshPlan& plan, const LessonOptions& options)
 Costs costs(const MeshParallelOptions& options, RankOf rank)
 {
   const MeshPlan plan = plan_of(options, rank);
-  Costs costs;
-  in_tier(Tier::device, costs.kept) = mesh_bytes(plan, options);
-  costs.most = costs.kept;
-
-  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.pipeline.shape)},
-                {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
-                {"tied", "a step, of the tied embedding", plan.to_other_end(),
-                 "2 V C / tp in all, between first and last stage"},
-                {"dp", "a step, to replicas", plan.to_replicas(),
-                 "2 (dp-1)/dp of a stage's shard" +
-                     describe_subtrees(options, {plan.place.dp, static_cast<int>(plan.layout.dp)})}};
-  return costs;
+  return costs_on_device(
+      mesh_bytes(plan, options),
+      {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.pipeline.shape)},
+       {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
+       {"tied", "a step, of the tied embedding", plan.to_other_end(),
+        "2 V C / tp in all, between first and last stage"},
+       {"dp", "a step, to replicas", plan.to_replicas(),
+        "2 (dp-1)/dp of a stage's shard" +
+            describe_subtrees(options, {plan.place.dp, static_cast<int>(plan.layout.dp)})}});
 }
 
 std::int64_t charged_flops(const MeshParallelOptions& options, RankOf rank)

@@ -14,8 +14,7 @@ Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
   const std::vector<PipelineStage> stages = plan.stages_of(r);
   const std::int64_t elements = elements_of(ranges_of(plan.table, stages));
   const Topology line = options.topology(p), ends = line.among({0, p - 1});
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  CategoryBytes bytes;
   for (const PipelineStage& stage : stages)
     bytes +=
         Arithmetic(options.arithmetic)
@@ -25,10 +24,10 @@ Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
   bytes[Category::activations] = plan.activation_bytes(r);
   bytes[Category::workspace] = workspace_bytes(plan.config, plan.shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(plan, options.algorithm(), options.gradients, line, ends, r);
-  costs.most = costs.kept;
 
-  costs.sent = {{"pp", "a step", row_traffic(plan.schedule, r, plan.shape.type, plan.rows()),
-                 "m B T C elements a boundary and direction"}};
+  Costs costs =
+      costs_on_device(bytes, {{"pp", "a step", row_traffic(plan.schedule, r, plan.shape.type, plan.rows()),
+                               "m B T C elements a boundary and direction"}});
   const auto tied = tied_calls(p, r, options.algorithm(), options.gradients, token_elements(plan.table));
   if (p > 1)
     costs.sent.push_back({"tied", "a step, of the tied embedding", expected_traffic(tied, ends, r == 0 ? 0 : 1),

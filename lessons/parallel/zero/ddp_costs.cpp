@@ -22,13 +22,10 @@ Costs costs(const DdpOptions& options, RankOf rank)
   std::vector<CollectiveShape> calls = gradient_sums(options);
   const Traffic sent = expected_traffic(calls, options.topology(rank.ranks), rank.rank);
   calls.push_back({"broadcast", options.algorithm(), DType::f32, ParameterTable(options.config()).elements()});
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, divide(options, rank));
+  CategoryBytes bytes = unsharded_bytes(options, divide(options, rank));
   bytes[Category::communication] = message_bytes(options, calls, rank);
-  costs.most = costs.kept;
-  costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients" + describe_subtrees(options, rank)}};
-  return costs;
+  return costs_on_device(
+      bytes, {{"world", "a step", sent, "2 (N-1)/N of the gradients" + describe_subtrees(options, rank)}});
 }
 
 }  // namespace rankwise

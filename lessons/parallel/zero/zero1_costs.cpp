@@ -17,14 +17,12 @@ Costs costs(const Zero1Options& options, RankOf rank)
   const StepPlan plan = step_plan(options);
   const std::vector<CollectiveShape> calls = collectives_of(plan, rank.ranks);
   const Traffic sent = expected_traffic(calls, options.topology(rank.ranks), rank.rank);
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, divide(options, rank));
+  CategoryBytes bytes = unsharded_bytes(options, divide(options, rank));
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::communication] = message_bytes(options, calls, rank);
-  costs.most = costs.kept;
-  costs.sent = {{"world", "a step", sent,
-                 "(N-1)/N of the gradients and of the parameters" + describe_subtrees(options, rank)}};
+  Costs costs = costs_on_device(
+      bytes, {{"world", "a step", sent,
+               "(N-1)/N of the gradients and of the parameters" + describe_subtrees(options, rank)}});
   if (options.elastic) add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }
