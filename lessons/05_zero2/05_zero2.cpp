@@ -247,9 +247,8 @@ class Zero2 {
   std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // owner of each element
   std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // this rank's shard of each bucket
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
-                     run.options.adamw};  // (P/N) moments
-  ShardSums sums{run.arithmetic,     run.kernels, *run.stream,  run.memory,
-                 step_plan(options), own,         world.ranks()};  // (P/N)  <- NEW
+                     run.options.adamw};                                                         // (P/N) moments
+  ShardSums sums{run.kernels, *run.stream, run.memory, step_plan(options), own, world.ranks()};  // (P/N)  <- NEW
   BucketGradients gradients{run.memory, *run.stream, table, buckets,
                             sums_of(step_plan(options))};     // buckets that are alive  <- NEW
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes

@@ -268,8 +268,7 @@ class Zero3 {
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
                                buckets,    own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
-  ShardSums sums{run.arithmetic,     run.kernels, *run.stream,  run.memory,
-                 step_plan(options), own,         world.ranks()};  // (P/N)
+  ShardSums sums{run.kernels, *run.stream, run.memory, step_plan(options), own, world.ranks()};  // (P/N)
   BucketGradients gradients{run.memory, *run.stream, table, buckets,
                             sums_of(step_plan(options))};     // buckets that are alive
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes

@@ -317,7 +317,7 @@ class ZeroOffload {
   CommunicationQueue queue{world, run.time};  // gathers and sends while this rank computes
   OffloadedParameters parameters{plan, tiers, *run.stream, queue, table, options.gathering};  // (P/N), and units
   TieredAdamW adamw{plan, tiers, table, parameters.store(), run.options.adamw};               // (P/N) moments
-  TieredSums sums{plan, run.arithmetic, tiers};                                               // (P/N)
+  TieredSums sums{plan, tiers};                                                               // (P/N)
   BucketGradients gradients{run.memory, *run.stream, table, units, sums_of(plan.step)};  // buckets that are alive
   Pending pending;                                            // reduce-scatter of one bucket
   std::optional<std::size_t> in_flight;                       // number of that bucket

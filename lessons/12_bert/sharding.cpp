@@ -224,7 +224,7 @@ class ShardedUnits final : public Sharding {
   std::vector<Range> own_ = shards_of(world_.rank(), make_bucket_shards(plan_.buckets, world_.ranks()));
   ShardedParameters parameters_;
   ShardedAdamW adamw_{run_.memory, *run_.stream, plan_.table, own_, parameters_.own(), run_.options.adamw};
-  ShardSums sums_{run_.arithmetic, run_.kernels, *run_.stream, run_.memory, plan_, own_, world_.ranks()};
+  ShardSums sums_{run_.kernels, *run_.stream, run_.memory, plan_, own_, world_.ranks()};
   BucketGradients gradients_{run_.memory, *run_.stream, plan_.table, plan_.buckets, sums_of(plan_)};
   Range sequences_{};  // of the micro-batch
 };

@@ -315,7 +315,7 @@ class MeshZero3 {
   OffloadedParameters parameters{plan,  tiers, *run.stream,
                                  queue, table, options.gather_options()};                // (P_t/s), and units
   TieredAdamW adamw{plan, tiers, table, parameters.store(), run.options.adamw};          // (P_t/s) moments
-  TieredSums sums{plan, run.arithmetic, tiers};                                          // (P_t/s)
+  TieredSums sums{plan, tiers};                                                          // (P_t/s)
   BucketGradients gradients{run.memory, *run.stream, table, units, sums_of(plan.step)};  // buckets that are alive
   Pending pending;                                                                       // sums of one bucket
   std::optional<std::size_t> in_flight;                                                  // number of that bucket

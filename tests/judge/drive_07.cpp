@@ -28,13 +28,18 @@ float value(std::size_t block, std::size_t i, int changes)
   return static_cast<float>(1000 * changes + static_cast<int>(20 * block + i));
 }
 
+/// A step of a small model on one rank, branch by branch.
+StepPlan step_plan()
+{
+  const ParameterTable table(testing::tiny_config(1, 4, 32, 6));
+  const Arithmetic fast(Sums::fast);
+  return {table, make_fsdp_units(table, UnitKind::branch), DType::f32, DType::f32, fast, Algorithm::ring, 1};
+}
+
 /// A plan with blocks of different lengths, in one shard.
 OffloadPlan plan_of_blocks(std::int64_t blocks)
 {
-  const ParameterTable table(testing::tiny_config(1, 4, 32, 6));
-  const StepPlan step{
-      table, make_fsdp_units(table, UnitKind::branch), DType::f32, DType::f32, false, Algorithm::ring, 1};
-  OffloadPlan plan({}, step, {}, RankOf{0, 1});
+  OffloadPlan plan({}, step_plan(), {}, RankOf{0, 1});
   std::vector<Range> ranges;
   for (std::int64_t b = 0; b < blocks; ++b) ranges.push_back({100 * b, 5 + b});
   plan.blocks = ShardBlocks(ranges, {});
@@ -154,7 +159,7 @@ const Exercise links("07.2", [](const Json& in) -> Json {
                         make_fsdp_units(table, UnitKind::branch),
                         type_of(in["gradients"]),
                         type_of(in["parameters"]),
-                        in["tied_apart"],
+                        Arithmetic(in["tied_apart"] ? Sums::exact : Sums::fast),
                         Algorithm::ring,
                         M * ranks,
                         1};
@@ -189,10 +194,7 @@ struct TieredShards {
 
   static OffloadPlan plan_for(const Json& in)
   {
-    const ParameterTable table(testing::tiny_config(1, 4, 32, 6));
-    const StepPlan step{
-        table, make_fsdp_units(table, UnitKind::branch), DType::f32, DType::f32, false, Algorithm::ring, 1};
-    OffloadPlan plan({offloads.at(in["offload"]), in["tier"], false}, step, {}, RankOf{0, 1});
+    OffloadPlan plan({offloads.at(in["offload"]), in["tier"], false}, step_plan(), {}, RankOf{0, 1});
     plan.own.clear();
     for (const Json& shard : in["own"]) plan.own.push_back(range_of(shard));
     plan.blocks = ShardBlocks(plan.own, range_of(in["cut"]));  // a border is where a tied tensor begins or ends

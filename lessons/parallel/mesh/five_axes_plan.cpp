@@ -159,7 +159,7 @@ FiveAxesPlan plan_of(const FiveAxesOptions& options, RankOf rank)
                      pipeline,
                      options.mesh.zero == 1,
                      options.gradients,
-                     arithmetic.separates_tied(),
+                     arithmetic,
                      options.algorithm(),
                      options.topology(N),
                      r,

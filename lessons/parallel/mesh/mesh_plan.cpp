@@ -119,7 +119,8 @@ std::vector<CollectiveShape> replica_calls(const MeshPlan& plan, const Replicas&
     }
   };
   for (const Range& range : plan.ranges()) for_range(range, plan.zero);
-  if (plan.tied_separate && plan.layout.pp == 1) for_range({0, token_elements(plan.pipeline.table)}, false);
+  if (plan.arithmetic.separates_tied() && plan.layout.pp == 1)
+    for_range({0, token_elements(plan.pipeline.table)}, false);
   return calls;
 }
 
@@ -203,7 +204,7 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
            make_schedule(options.pipeline, p, division.micro_batches())},
           options.mesh.zero == 1,
           options.gradients,
-          Arithmetic(options.arithmetic).separates_tied(),
+          Arithmetic(options.arithmetic),
           options.algorithm(),
           options.topology(N),
           r,

@@ -37,7 +37,7 @@ struct MeshPlan {
   PipelinePlan pipeline;           ///< stages and schedule, with this rank's shard of every layer
   bool zero;                       ///< whether optimizer states are sharded among replicas (ZeRO-1)
   DType gradients;                 ///< type of the gradients
-  bool tied_separate;              ///< whether the tied embedding's second gradient is kept as a separate sum
+  Arithmetic arithmetic;           ///< order of the sums
   Algorithm algorithm;             ///< the collectives'
   Topology job;                    ///< all ranks of the job
   int rank;                        ///< this one of them

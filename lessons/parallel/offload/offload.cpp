@@ -100,13 +100,13 @@ bool OffloadPlan::has_master() const
 
 std::int64_t OffloadPlan::levels() const
 {
-  return micro_batch_levels(step.tied_separate, terms_of_step());
+  return micro_batch_levels(adds_in_tree(), terms_of_step());
 }
 
 std::int64_t OffloadPlan::partial_levels() const
 {
-  return step.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(terms_of_step())) ? levels()
-                                                                                                 : levels() - 1;
+  const bool whole_tree = std::has_single_bit(static_cast<std::uint64_t>(terms_of_step()));
+  return adds_in_tree() && !whole_tree ? levels() : levels() - 1;
 }
 
 std::int64_t OffloadPlan::kept_sums() const

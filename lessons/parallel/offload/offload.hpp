@@ -87,6 +87,8 @@ struct OffloadPlan {
   bool has_master() const;
   /// Micro-batches of a step, M.
   std::int64_t micro_batches() const { return sums_of_step(step, ranks); }
+  /// True if its sums are a tree over the sequences.
+  bool adds_in_tree() const { return step.arithmetic.continues_tree(); }
   /// Terms that are added up in a step: micro-batches of all ranks together, or of each rank (adds_rank_by_rank()).
   std::int64_t terms_of_step() const { return separate_ranks(step, ranks) * micro_batches(); }
   /// The elements of a range that this rank counts in the norm, as ranges that are not empty.

@@ -9,14 +9,13 @@
 
 namespace rankwise {
 
-TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers)
+TieredSums::TieredSums(const OffloadPlan& plan, Tiers& tiers)
     : plan_(plan), tiers_(tiers), device_(tiers.place(Tier::device)), host_(tiers.place(Tier::host))
 {
   const Tier tier = plan_.tier_of(Category::gradients);
   const DType type = plan_.step.gradients;
   if (tier == Tier::device) {
-    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, plan_.step, plan_.own,
-                       plan_.ranks);
+    on_device_.emplace(device_.kernels, device_.stream, device_.memory, plan_.step, plan_.own, plan_.ranks);
     return;
   }
   received_.emplace(device_.memory, sums_of(plan_.step), plan_.own, separate_ranks(plan_.step, plan_.ranks));
@@ -117,7 +116,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   };
   std::vector<Term> terms;
   for (const Gradients& g : gradients)
-    for (const std::size_t l : micro_batch_order(plan_.step.tied_separate, term, plan_.terms_of_step()).added) {
+    for (const std::size_t l : micro_batch_order(plan_.adds_in_tree(), term, plan_.terms_of_step()).added) {
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
@@ -158,7 +157,7 @@ void TieredSums::keep(const Gradients& g, std::int64_t term)
   const bool whole = term + 1 == plan_.terms_of_step();
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
-  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, term, plan_.terms_of_step()).level];
+  const Level& level = levels_[micro_batch_order(plan_.adds_in_tree(), term, plan_.terms_of_step()).level];
   const auto store = [&](BlockStore& sums, const Tensor& sum) {
     if (sums.home() == Tier::host) return host_.stream.copy(sums.in_place(g.block), sum);
     landings_[now_].stores.push_back(sums.store(g.block, sum, Tier::host));

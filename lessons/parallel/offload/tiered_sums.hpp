@@ -38,11 +38,10 @@ namespace rankwise {
 class TieredSums {
  public:
   /// All references outlive this.
-  /// @param plan        tier of each state.
-  /// @param arithmetic  order of the sums.
-  /// @param tiers       moves the blocks.
-  /// @throws Error      when the memory does not suffice.
-  TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers);
+  /// @param plan   tier of each state, and order of the sums.
+  /// @param tiers  moves the blocks.
+  /// @throws Error when the memory does not suffice.
+  TieredSums(const OffloadPlan& plan, Tiers& tiers);
 
   /// Gradients of one block in one micro-batch, on the host.
   struct Gradients {

@@ -44,13 +44,12 @@ BatchShape with_padding(const BatchShape& batch, const Group& group)
   return padded;
 }
 
-ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
-                     const DeviceMemory& memory, const StepPlan& plan, const std::vector<Range>& own,
-                     std::int64_t ranks)
+ShardSums::ShardSums(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, const StepPlan& plan,
+                     const std::vector<Range>& own, std::int64_t ranks)
     : received_(memory, sums_of(plan), own, separate_ranks(plan, ranks))
 {
   for (const Range& shard : own)
-    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(sums_of(plan), shard)));
+    sums_.push_back(plan.arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(sums_of(plan), shard)));
 }
 
 void ShardSums::reduce_scatter(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
@@ -76,14 +75,14 @@ std::vector<Tensor> ShardSums::totals()
   return totals;
 }
 
-CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank)
+CategoryBytes ShardSums::bytes(const StepPlan& plan, RankOf rank)
 {
   const std::vector<Range> own = owned_shards(plan, rank);
   const GradientLayout all = sums_of(plan);
   const std::int64_t ranks = separate_ranks(plan, rank.ranks);
   CategoryBytes sum;
   for (const Range& shard : own)
-    sum += arithmetic.gradient_bytes(layout_of(all, shard), ranks * sums_of_step(plan, rank.ranks));
+    sum += plan.arithmetic.gradient_bytes(layout_of(all, shard), ranks * sums_of_step(plan, rank.ranks));
   sum[further_sums] += ReceivedShards::bytes(all, own, ranks);
   return sum;
 }

@@ -37,14 +37,13 @@ BatchShape with_padding(const BatchShape& batch, const Group& group);
 /// one. A lesson makes the same calls in any case.
 class ShardSums {
  public:
-  /// @param arithmetic  order of the sums.
-  /// @param kernels     add on @p stream; both outlive this, as does @p memory.
-  /// @param memory      where the sums are stored.
-  /// @param plan        buckets, and layout of all gradients of the model.
-  /// @param own         this rank's shards, ranges of the flat vector.
-  /// @param ranks       N, over which gradients are summed.
-  ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
-            const StepPlan& plan, const std::vector<Range>& own, std::int64_t ranks);
+  /// @param kernels  add on @p stream; both outlive this, as does @p memory.
+  /// @param memory   where the sums are stored.
+  /// @param plan     buckets, order of the sums, and layout of all gradients of the model.
+  /// @param own      this rank's shards, ranges of the flat vector.
+  /// @param ranks    N, over which gradients are summed.
+  ShardSums(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, const StepPlan& plan,
+            const std::vector<Range>& own, std::int64_t ranks);
 
   /// Leaves on each rank its shard of a bucket's gradients for the next add(): their sum over the ranks, or those of every
   /// rank. All ranks make this call, perhaps on another thread.
@@ -62,7 +61,7 @@ class ShardSums {
   std::vector<Tensor> totals();
 
   /// Bytes of a rank's sums, by category.
-  static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank);
+  static CategoryBytes bytes(const StepPlan& plan, RankOf rank);
 
  private:
   std::vector<std::unique_ptr<GradientSum>> sums_;

@@ -12,7 +12,7 @@ Costs sharded_memory(const LessonOptions& options, const Division& division, con
 {
   CategoryBytes bytes = unsharded_bytes(options, division);
   bytes[Category::gradients] = bytes[further_sums] = 0;
-  bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
+  bytes += ShardSums::bytes(plan, rank);
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::communication] = messages;
   bytes[Category::parameters] = kept_bytes(plan, gathers, rank);

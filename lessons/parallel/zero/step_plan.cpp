@@ -53,7 +53,7 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
           std::move(buckets),
           options.gradients,
           options.precision,
-          Arithmetic(options.arithmetic).separates_tied(),
+          Arithmetic(options.arithmetic),
           options.algorithm(),
           each_micro_batch ? options.global_batch : 0,
           each_micro_batch ? options.micro_batch : 0,
@@ -63,7 +63,8 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 {
   if (plan.global_batch == 0) return 1;
-  const std::int64_t B = plan.tied_separate      ? cut_micro_batch(plan.micro_batch, plan.global_batch, ranks)
+  const std::int64_t B = plan.arithmetic.continues_tree()
+                             ? cut_micro_batch(plan.micro_batch, plan.global_batch, ranks)
                          : plan.micro_batch == 0 ? plan.global_batch / ranks
                                                  : plan.micro_batch;
   const std::int64_t together = ranks * B;
@@ -72,7 +73,8 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 
 bool adds_rank_by_rank(const StepPlan& plan, std::int64_t ranks)
 {
-  return plan.global_batch > 0 && plan.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(ranks));
+  return plan.global_batch > 0 && plan.arithmetic.continues_tree() &&
+         !std::has_single_bit(static_cast<std::uint64_t>(ranks));
 }
 
 std::int64_t separate_ranks(const StepPlan& plan, std::int64_t ranks)
@@ -83,7 +85,7 @@ std::int64_t separate_ranks(const StepPlan& plan, std::int64_t ranks)
 GradientLayout sums_of(const StepPlan& plan)
 {
   GradientLayout sums = gradient_layout(plan.table, plan.gradients);
-  if (!plan.tied_separate) sums.tied = {};
+  if (!plan.arithmetic.separates_tied()) sums.tied = {};
   return sums;
 }
 

@@ -10,6 +10,7 @@
 #include "common/messages/layers/traffic_ledger.hpp"
 #include "common/messages/topology.hpp"
 #include "common/program/session.hpp"
+#include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/frame/options.hpp"
@@ -26,7 +27,7 @@ struct StepPlan {
   std::vector<Bucket> buckets;  ///< elements of each message
   DType gradients;              ///< type of the gradients, which are reduce-scattered
   DType parameters;             ///< type of the parameters, which are gathered
-  bool tied_separate = false;   ///< whether the tied embedding's second gradient is a separate sum
+  Arithmetic arithmetic;        ///< order of the sums
   Algorithm algorithm;          ///< algorithm of all collectives
   // Only if gradients are summed over the ranks after each micro-batch, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step

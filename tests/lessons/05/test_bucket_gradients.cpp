@@ -16,16 +16,16 @@ const ModelConfig config = tiny_config(2, 4, 32, 6);
 const ParameterTable table(config);
 constexpr std::int64_t embedding = 704, token = 16 * 32, attention = 4'288, mlp = 8'416, head = 64;
 
-StepPlan plan_of(std::int64_t bucket_bytes, bool tied_separate)
+StepPlan plan_of(std::int64_t bucket_bytes, Sums sums)
 {
-  return {table,          make_buckets(table, DType::f32, bucket_bytes), DType::f32, DType::f32, tied_separate,
+  return {table,          make_buckets(table, DType::f32, bucket_bytes), DType::f32, DType::f32, Arithmetic(sums),
           Algorithm::ring};
 }
 
 /// Gradients of buckets, and what counts them.
 struct Alive {
-  Alive(std::int64_t bucket_bytes, bool tied_separate)
-      : plan(plan_of(bucket_bytes, tied_separate)),
+  Alive(std::int64_t bucket_bytes, Sums sums)
+      : plan(plan_of(bucket_bytes, sums)),
         buckets(plan.buckets),
         gradients(lab.memory(), lab.stream(), table, buckets, sums_of(plan))
   {
@@ -45,7 +45,7 @@ struct Alive {
 
 TEST_CASE("BucketGradients: a bucket has a buffer from its first unit on until it is freed")
 {
-  Alive alive(1, false);  // a unit each
+  Alive alive(1, Sums::fast);  // a unit each
   CHECK(alive.now() == 0);
   alive.gradients.allocate(5);
   CHECK(alive.now() == head);
@@ -67,7 +67,7 @@ TEST_CASE("BucketGradients: a bucket has a buffer from its first unit on until i
 TEST_CASE("BucketGradients: backward passes add to zeroed tensors inside the bucket")
 {
   for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
-    Alive alive(bytes, false);
+    Alive alive(bytes, Sums::fast);
     for (int pass = 0; pass < 2; ++pass) {
       const EmbeddingTensors first = embedding_tensors(alive.gradients.allocate(0));
       CHECK(alive.gradients.tied_to(first.token).raw() == first.token.raw());
@@ -96,7 +96,7 @@ TEST_CASE("BucketGradients: backward passes add to zeroed tensors inside the buc
 
 TEST_CASE("BucketGradients: the head's gradient of the token embedding may be a separate sum")
 {
-  Alive alive(1, true);
+  Alive alive(1, Sums::exact);
   alive.gradients.allocate(5);
   const Tensor first = alive.gradients.allocate(0)[0], second = alive.gradients.tied_to(first);
   CHECK(alive.now() == head + embedding + token);
@@ -119,9 +119,9 @@ TEST_CASE("BucketGradients: the head's gradient of the token embedding may be a 
 TEST_CASE("alive_bytes: the peak of the gradients alive when one bucket at a time is in flight")
 {
   for (const std::int64_t bytes : {1, 256, 20'000, 33'920, 60'000, 1'000'000'000})
-    for (const bool tied_separate : {false, true}) {
-      INFO("bytes = " << bytes << ", tied_separate = " << tied_separate);
-      Alive alive(bytes, tied_separate);
+    for (const Sums sums : {Sums::fast, Sums::exact}) {
+      INFO("bytes = " << bytes << ", sums = " << static_cast<int>(sums));
+      Alive alive(bytes, sums);
       std::optional<std::size_t> on_its_way;
       alive.gradients.tied_to(alive.gradients.allocate(0)[0]);  // the head's
       for (std::int64_t unit = 5; unit >= 0; --unit) {
@@ -134,7 +134,7 @@ TEST_CASE("alive_bytes: the peak of the gradients alive when one bucket at a tim
       }
       CHECK(alive.most() == alive_bytes(alive.plan));
     }
-  CHECK(alive_bytes(plan_of(1, false)) == 4 * (mlp + attention + embedding));
+  CHECK(alive_bytes(plan_of(1, Sums::fast)) == 4 * (mlp + attention + embedding));
 }
 
 namespace {
@@ -157,8 +157,8 @@ TEST_CASE(
   const ParameterTable small_replicated(config, {}, {0, -1}, 128);
   const std::int64_t replicated = small_replicated.replicated().count, of_an_mlp = 2 * 32 * 128;
   REQUIRE(replicated == 2 * (6 * 32 + 96 + 128) + head);
-  const StepPlan plan{small_replicated, branches_of(small_replicated), DType::f32, DType::f32, false,
-                      Algorithm::ring};
+  const StepPlan plan{small_replicated, branches_of(small_replicated), DType::f32,
+                      DType::f32,       Arithmetic(Sums::fast),        Algorithm::ring};
   Laboratory lab;
   BucketGradients gradients(lab.memory(), lab.stream(), small_replicated, plan.buckets, sums_of(plan));
   const auto alive = [&] { return lab.ledger().current(Tier::device)[Category::gradients] / 4; };

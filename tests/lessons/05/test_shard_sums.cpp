@@ -32,16 +32,12 @@ TEST_CASE("ShardSums: over micro-batches and steps the shards have the sums of t
         INFO("kind = " << static_cast<int>(kind) << ", N = " << N << ", M = " << M);
         Laboratory lab;
         const Arithmetic arithmetic(kind);
-        const StepPlan plan{table,
-                            make_buckets(table, DType::f32, 20'000),
-                            DType::f32,
-                            DType::f32,
-                            arithmetic.separates_tied(),
-                            Algorithm::ring};
+        const StepPlan plan{
+            table, make_buckets(table, DType::f32, 20'000), DType::f32, DType::f32, arithmetic, Algorithm::ring};
         const GradientLayout layout = sums_of(plan);
         const auto expected = arithmetic.make_gradient_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
         const std::vector<Range> own = owned_shards(plan, {N - 1, N});
-        ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), plan, own, N);
+        ShardSums sums(lab.kernels(), lab.stream(), lab.memory(), plan, own, N);
         for (int step = 0; step < 2; ++step) {  // what is left of the first is forgotten in the second
           expected->clear();
           for (std::int64_t m = 0; m < M; ++m) {
@@ -74,21 +70,17 @@ TEST_CASE("ShardSums: the formula's bytes are those allocated")
       Laboratory lab;
       const Arithmetic arithmetic(kind);
       const int N = world().ranks();
-      const StepPlan plan{table,
-                          make_buckets(table, DType::f32, 20'000),
-                          DType::f32,
-                          DType::f32,
-                          arithmetic.separates_tied(),
-                          Algorithm::ring,
-                          M * N,
-                          1};
+      const StepPlan plan{table,      make_buckets(table, DType::f32, 20'000),
+                          DType::f32, DType::f32,
+                          arithmetic, Algorithm::ring,
+                          M * N,      1};
       const std::vector<Range> own = owned_shards(plan, world());
-      ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), plan, own, N);
+      ShardSums sums(lab.kernels(), lab.stream(), lab.memory(), plan, own, N);
       for (std::int64_t m = 0; m < M; ++m)
         for (std::size_t s = 0; s < own.size(); ++s) {
           const Tensor flat = lab.filled(DType::f32, {own[s].count}, 1);
           sums.add(s, {m * N, N}, {flat});
         }
-      CHECK(lab.ledger().current(Tier::device) == ShardSums::bytes(arithmetic, plan, world()));
+      CHECK(lab.ledger().current(Tier::device) == ShardSums::bytes(plan, world()));
     }
 }

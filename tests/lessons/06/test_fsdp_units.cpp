@@ -72,7 +72,9 @@ std::set<std::size_t> there_at(const std::vector<std::set<std::size_t>>& needs, 
 StepPlan plan_of(UnitKind unit, std::int64_t replicated, std::int64_t micro_batch = 0)
 {
   const ParameterTable table(config, {}, {0, -1}, replicated);
-  return {table, make_fsdp_units(table, unit), DType::f32, DType::f32, false, Algorithm::ring, 12, micro_batch};
+  return {
+      table,      make_fsdp_units(table, unit), DType::f32, DType::f32, Arithmetic(Sums::fast), Algorithm::ring, 12,
+      micro_batch};
 }
 
 /// Calls @p work for every cut of the model, pass, and way to gather.

@@ -82,7 +82,7 @@ struct Sharded {
   /// The most bytes that a pass gathers.
   std::int64_t gathered(const std::vector<Use>& uses) const
   {
-    const StepPlan plan{table, units, DType::f32, type, false, Algorithm::ring};
+    const StepPlan plan{table, units, DType::f32, type, Arithmetic(Sums::fast), Algorithm::ring};
     return gathered_bytes(plan, plan_gathers(units, uses, options));
   }
 
@@ -128,7 +128,8 @@ TEST_CASE("ShardedParameters: units that are never freed stay whole, and this ra
     CHECK(sharded.bytes() == 4 * sharded.table.elements());
     CHECK(sharded.most() == sharded.bytes());
     CHECK(sharded.gathered(training) == 0);
-    const StepPlan plan{sharded.table, sharded.units, DType::f32, DType::f32, false, Algorithm::ring};
+    const StepPlan plan{sharded.table, sharded.units,          DType::f32,
+                        DType::f32,    Arithmetic(Sums::fast), Algorithm::ring};
     const std::vector<GatherStep> gathers = plan_gathers(sharded.units, training, sharded.options);
     CHECK(whole_elements(plan, gathers) == sharded.table.elements());
     CHECK(kept_bytes(plan, gathers, world()) == sharded.bytes());

@@ -20,7 +20,7 @@ struct PlanOptions {
   Offload what = Offload::all;                    ///< what leaves the device
   Tier tier = Tier::host;                         ///< where to: host or disk
   std::int64_t micro_batches = 1;                 ///< M
-  bool tied_separate = false;                     ///< as in a tree over the sequences
+  bool exact = false;                             ///< whether sums are a tree over the sequences
   DType parameters = DType::f32;                  ///< their type
   DType gradients = DType::f32;                   ///< their type
   std::int64_t persist = 0;                       ///< tensors of at most this many elements are replicated
@@ -48,7 +48,7 @@ inline StepPlan step_plan(const PlanOptions& o, std::int64_t ranks)
           make_fsdp_units(table, UnitKind::branch),
           o.gradients,
           o.parameters,
-          o.tied_separate,
+          Arithmetic(o.exact ? Sums::exact : Sums::fast),
           Algorithm::ring,
           o.micro_batches * ranks,
           1};
@@ -89,7 +89,7 @@ constexpr std::array<Offload, 4> all_offloads{Offload::optimizer, Offload::gradi
 inline std::string text_of(const PlanOptions& o)
 {
   return "--offload=" + name_of(o.what) + " --tier=" + std::string(name_of(o.tier)) +
-         ", M = " + std::to_string(o.micro_batches) + (o.tied_separate ? ", tied apart" : "") + ", parameters " +
+         ", M = " + std::to_string(o.micro_batches) + (o.exact ? ", tied apart" : "") + ", parameters " +
          (o.parameters == DType::f32 ? "f32" : "bf16") + ", gradients " +
          (o.gradients == DType::f32 ? "f32" : "bf16") + ", persist " + std::to_string(o.persist) +
          ", C = " + std::to_string(o.config.channels) + (o.clips ? "" : ", --clip=0");

@@ -27,7 +27,7 @@ struct Run {
   std::string tier = "host";
   std::int64_t M = 1;  // passes of a step
   DType parameters = DType::f32, gradients = DType::f32;
-  bool tied_separate = false;
+  bool exact = false;
 };
 
 OffloadPlan plan_of(const Run& run)
@@ -39,7 +39,7 @@ OffloadPlan plan_of(const Run& run)
                       make_fsdp_units(table, gathering.unit),
                       run.gradients,
                       run.parameters,
-                      run.tied_separate,
+                      Arithmetic(run.exact ? Sums::exact : Sums::fast),
                       Algorithm::ring,
                       run.M,
                       1};
@@ -112,8 +112,8 @@ TEST_CASE("link_traffic: the second gradients of a tied tensor go up too")
 {
   constexpr std::int64_t tied = 512;
   for (const std::int64_t M : {1, 4}) {
-    CHECK(bytes_of_step({.M = M, .tied_separate = true}) == LinkBytes{M * 4 * gathered, M * 4 * (P + tied), 0, 0});
-    CHECK(bytes_of_step({.what = Offload::gradients, .M = M, .tied_separate = true}) ==
+    CHECK(bytes_of_step({.M = M, .exact = true}) == LinkBytes{M * 4 * gathered, M * 4 * (P + tied), 0, 0});
+    CHECK(bytes_of_step({.what = Offload::gradients, .M = M, .exact = true}) ==
           LinkBytes{4 * P, M * 4 * (P + tied), 0, 0});
   }
 }

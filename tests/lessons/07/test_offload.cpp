@@ -49,7 +49,7 @@ class Recount {
       const Range part = Partition(unit.elements.count, world().ranks()).shard(world().rank());
       units.push_back({unit.elements.first + part.first, part.count});
     }
-    tied = o.tied_separate ? table.entries().front().elements : Range{};
+    tied = o.exact ? table.entries().front().elements : Range{};
     for (const Range& unit : units) cut(unit);
     const std::int64_t bytes = 4 * *std::max_element(sizes.begin(), sizes.end());
     disk_block = (bytes + page - 1) / page * page;
@@ -97,17 +97,17 @@ class Recount {
   bool early() const { return o.what == Offload::all && !o.clips; }
   std::int64_t terms() const
   {
-    return o.tied_separate ? static_cast<std::int64_t>(terms_of(o.micro_batches)) : o.micro_batches;
+    return o.exact ? static_cast<std::int64_t>(terms_of(o.micro_batches)) : o.micro_batches;
   }
   /// Sums that wait in a binary tree of all terms, the last one included.
   std::int64_t levels() const
   {
     std::int64_t count = 1;
-    for (std::int64_t m = terms(); o.tied_separate && m > 1; m /= 2) ++count;
+    for (std::int64_t m = terms(); o.exact && m > 1; m /= 2) ++count;
     return count;
   }
   /// The highest level of a tree with 2^k leaves holds the complete sum only.
-  std::int64_t partial_levels() const { return levels() - (o.tied_separate && !even_ranks() ? 0 : 1); }
+  std::int64_t partial_levels() const { return levels() - (o.exact && !even_ranks() ? 0 : 1); }
 
   /// Moves a block from one tier to another.
   void move(Tier from, Tier to, std::int64_t elements, DType type)
@@ -151,9 +151,9 @@ class Recount {
     move(Tier::device, Tier::host, sizes, o.gradients);
     move(Tier::device, Tier::host, tied_sizes, o.gradients);
     std::int64_t waiting = term > 0 ? 1 : 0;  // sums that this term is added to
-    if (o.tied_separate)
+    if (o.exact)
       for (waiting = 0; (term >> waiting) % 2 == 1;) ++waiting;
-    if (o.tied_separate && last) waiting = std::popcount(static_cast<std::uint64_t>(term));
+    if (o.exact && last) waiting = std::popcount(static_cast<std::uint64_t>(term));
     for (std::int64_t sum = 0; sum < waiting; ++sum) {
       move(gradients(), Tier::host, sizes, o.gradients);
       move(gradients(), Tier::host, tied_sizes, o.gradients);
@@ -227,12 +227,12 @@ void for_all_plans(const Work& work)
   for (const Offload what : all_offloads)
     for (const Tier tier : {Tier::host, Tier::disk})
       for (const std::int64_t M : {1, 2, 4})
-        for (const bool tied_separate : {false, true})
+        for (const bool exact : {false, true})
           for (const auto& [parameters, gradients] :
                {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
             for (const std::int64_t persist : {0, 64}) {
               for (const bool clips : {true, false}) {
-                PlanOptions options{what, tier, M, tied_separate, parameters, gradients, persist};
+                PlanOptions options{what, tier, M, exact, parameters, gradients, persist};
                 options.clips = clips;
                 INFO(text_of(options));
                 work(options);
@@ -308,7 +308,7 @@ TEST_CASE("OffloadPlan: AdamW runs in the tier of its states, with master weight
 TEST_CASE("OffloadPlan: the number of stored sums, and of landing buffers for gradients")
 {
   const auto plan = [](std::int64_t M, bool separate, Tier tier = Tier::host, Offload what = Offload::all) {
-    return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = separate});
+    return make_plan({.what = what, .tier = tier, .micro_batches = M, .exact = separate});
   };
   for (const std::int64_t M : {1, 2, 4, 8}) {
     CHECK(plan(M, false).micro_batches() == M);
@@ -333,7 +333,7 @@ TEST_CASE("OffloadPlan: updates are early without clipping and with all state of
     for (const bool clips : {false, true})
       CHECK(make_plan({.what = what, .clips = clips}).updates_early() == (what == Offload::all && !clips));
   const auto kept = [](std::int64_t M, bool separate, bool clips) {
-    return make_plan({.micro_batches = M, .tied_separate = separate, .clips = clips}).kept_sums();
+    return make_plan({.micro_batches = M, .exact = separate, .clips = clips}).kept_sums();
   };
   CHECK(kept(1, false, true) == 1);
   CHECK(kept(1, false, false) == 0);
@@ -390,7 +390,7 @@ TEST_CASE("OffloadPlan: a block on disk holds the largest, in whole pages")
 
 TEST_CASE("OffloadPlan: this rank's shards and their blocks")
 {
-  const OffloadPlan plan = make_plan({.tied_separate = true});
+  const OffloadPlan plan = make_plan({.exact = true});
   CHECK(plan.ranks == world().ranks());
   CHECK(plan.own == owned_shards(plan.step, world()));
   CHECK(plan.blocks.elements() == elements_of(plan.own));
@@ -425,7 +425,7 @@ TEST_CASE("vectors_of: how often each vector is fetched and stored in a step")
               "sums of gradients: disk > host, copies 0, slots 0, fetched 0, stored 0"});
   if (world().ranks() > 1) return;  // who owns tied elements, if there are several?
   // The tied tensor is a block of its own: a shard has more than one.
-  CHECK(texts_of({.tier = Tier::disk, .micro_batches = 4, .tied_separate = true}) ==
+  CHECK(texts_of({.tier = Tier::disk, .micro_batches = 4, .exact = true}) ==
         Texts{"parameters: disk > host, copies 1, slots 5, fetched 1, stored 1",
               "first moments: disk > host, copies 1, slots 5, fetched 1, stored 1",
               "second moments: disk > host, copies 1, slots 5, fetched 1, stored 1",
@@ -466,8 +466,7 @@ TEST_CASE("tier_bytes: the bytes stored in each tier, vector by vector")
 TEST_CASE("tier_bytes, link_traffic: blocks of shards that are larger than one")
 {
   for (const Tier tier : {Tier::host, Tier::disk}) {
-    PlanOptions options{
-        .tier = tier, .micro_batches = 2, .tied_separate = true, .config = tiny_config(1, 8, 256, 6)};
+    PlanOptions options{.tier = tier, .micro_batches = 2, .exact = true, .config = tiny_config(1, 8, 256, 6)};
     Recount expected(options);
     const OffloadPlan plan = make_plan(options);
     const TierBytes bytes = tier_bytes(plan);

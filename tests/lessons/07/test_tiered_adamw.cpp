@@ -147,7 +147,7 @@ TEST_CASE("TieredAdamW: shards of several blocks, and tensors that are replicate
 {
   for (const Tier tier : {Tier::host, Tier::disk})
     for (const bool large : {false, true}) {
-      PlanOptions options{.tier = tier, .tied_separate = true, .persist = 64};
+      PlanOptions options{.tier = tier, .exact = true, .persist = 64};
       if (large) options.config = tiny_config(1, 8, 256, 6);
       INFO(text_of(options));
       Updated updated(options);
@@ -239,8 +239,7 @@ TEST_CASE("TieredAdamW: copies any contiguous elements that this rank owns")
 {
   for (const auto& [what, tier] :
        {std::pair(Offload::optimizer, Tier::host), {Offload::parameters, Tier::disk}, {Offload::all, Tier::disk}}) {
-    const PlanOptions options{
-        .what = what, .tier = tier, .tied_separate = true, .config = tiny_config(1, 8, 256, 6)};
+    const PlanOptions options{.what = what, .tier = tier, .exact = true, .config = tiny_config(1, 8, 256, 6)};
     INFO(text_of(options));
     Updated updated(options);
     Laboratory& lab = updated.rank.lab;
@@ -307,7 +306,7 @@ TEST_CASE("TieredAdamW: blocks that are updated as their gradients come have the
          {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
       for (const bool large : {false, true}) {
         PlanOptions options{.tier = tier,
-                            .tied_separate = large,
+                            .exact = large,
                             .parameters = parameters,
                             .gradients = gradients,
                             .persist = large ? 64 : 0,

@@ -19,12 +19,12 @@ using namespace rankwise::testing;
 namespace {
 
 /// Tier of the sums: the device where only the optimizer leaves it.
-PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_separate, DType type = DType::f32)
+PlanOptions sums_in(Tier tier, std::int64_t M, bool exact, DType type = DType::f32)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::gradients,
           .tier = tier == Tier::device ? Tier::host : tier,
           .micro_batches = M,
-          .tied_separate = tied_separate,
+          .exact = exact,
           .parameters = type,
           .gradients = type};
 }
@@ -91,10 +91,9 @@ struct Summed {
   TieredRank rank;
   Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
   GroupForTest group{Algorithm::ring};
-  Arithmetic arithmetic{options.tied_separate ? Sums::exact : Sums::fast};
-  ShardSums expected{arithmetic,     rank.lab.kernels(), *rank.stream,   rank.lab.memory(),
-                     rank.plan.step, rank.plan.own,      rank.plan.ranks};
-  TieredSums sums{rank.plan, arithmetic, rank.tiers};
+  ShardSums expected{rank.lab.kernels(), *rank.stream,  rank.lab.memory(),
+                     rank.plan.step,     rank.plan.own, rank.plan.ranks};
+  TieredSums sums{rank.plan, rank.tiers};
 };
 
 }  // namespace
@@ -102,9 +101,9 @@ struct Summed {
 TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
-    for (const bool tied_separate : {false, true})
+    for (const bool exact : {false, true})
       for (const std::int64_t M : {1, 2, 3, 4, 5, 6, 7, 8}) {
-        const PlanOptions options = sums_in(tier, M, tied_separate);
+        const PlanOptions options = sums_in(tier, M, exact);
         INFO(text_of(options));
         Summed summed(options);
         for (std::uint32_t step = 0; step < 3; ++step) CHECK(summed.step(step) == 0);
@@ -114,11 +113,11 @@ TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
 TEST_CASE("TieredSums: for an early update the last arrival is the complete sum, which is not stored")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_separate : {false, true})
+    for (const bool exact : {false, true})
       for (const std::int64_t M : {1, 2, 3, 4, 6, 8})
         for (const DType type : {DType::f32, DType::bf16}) {
-          if (tied_separate && type == DType::bf16) continue;
-          PlanOptions options = sums_in(tier, M, tied_separate, type);
+          if (exact && type == DType::bf16) continue;
+          PlanOptions options = sums_in(tier, M, exact, type);
           options.what = Offload::all;
           options.clips = false;
           INFO(text_of(options));
@@ -185,8 +184,8 @@ TEST_CASE("TieredSums: gradients in bf16")
 TEST_CASE("TieredSums: links that are slow change nothing")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_separate : {false, true}) {
-      const PlanOptions options = sums_in(tier, 4, tied_separate);
+    for (const bool exact : {false, true}) {
+      const PlanOptions options = sums_in(tier, 4, exact);
       INFO(text_of(options));
       Summed summed(options);
       summed.rank.make_slow();
@@ -196,9 +195,9 @@ TEST_CASE("TieredSums: links that are slow change nothing")
 
 TEST_CASE("TieredSums: prefetched sums do not overwrite those in use")
 {
-  for (const bool tied_separate : {false, true}) {
+  for (const bool exact : {false, true}) {
     const Kernels kernels = make_slow_kernels();
-    Summed summed(sums_in(Tier::disk, 2, tied_separate), kernels);
+    Summed summed(sums_in(Tier::disk, 2, exact), kernels);
     CHECK(summed.step(0) == 0);
   }
 }
@@ -206,15 +205,15 @@ TEST_CASE("TieredSums: prefetched sums do not overwrite those in use")
 TEST_CASE("TieredSums: where tensors are replicated, and where a shard has several blocks")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_separate : {false, true}) {
-      PlanOptions options = sums_in(tier, 2, tied_separate);
+    for (const bool exact : {false, true}) {
+      PlanOptions options = sums_in(tier, 2, exact);
       options.persist = 64;
       {
         INFO(text_of(options));
         Summed summed(options);
         for (std::uint32_t step = 0; step < 2; ++step) CHECK(summed.step(step) == 0);
       }
-      options = sums_in(tier, 2, tied_separate);
+      options = sums_in(tier, 2, exact);
       options.config = tiny_config(1, 8, 256, 6);
       INFO(text_of(options));
       Summed summed(options);
@@ -226,9 +225,9 @@ TEST_CASE("TieredSums: where tensors are replicated, and where a shard has sever
 TEST_CASE("TieredSums: memory and links as planned")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_separate : {false, true})
+    for (const bool exact : {false, true})
       for (const std::int64_t M : {1, 4}) {
-        const PlanOptions options = sums_in(tier, M, tied_separate);
+        const PlanOptions options = sums_in(tier, M, exact);
         INFO(text_of(options));
         Summed summed(options);
         const TierBytes planned = tier_bytes(summed.rank.plan);
@@ -280,7 +279,7 @@ TEST_CASE("TieredSums: elements that a rank does not count are left out of the s
     Summed summed(options);
     OffloadPlan plan = summed.rank.plan;
     plan.counted = {{plan.own[1].first + 3, plan.own[1].count - 5}, {plan.own[2].first, 2}};
-    TieredSums sums(plan, Arithmetic(Sums::fast), summed.rank.tiers);
+    TieredSums sums(plan, summed.rank.tiers);
     Laboratory lab;
     const Tensor all = lab.filled(DType::f32, {26'176}, 3);
     for (std::size_t s = 0; s < plan.own.size(); ++s) {

@@ -174,7 +174,7 @@ TEST_CASE("Tiers: buffers are counted in their tier and category until they are 
 
 TEST_CASE("Tiers: a vector of the tied tensor has its blocks and no others")
 {
-  TieredRank rank({.tier = Tier::disk, .tied_separate = true});
+  TieredRank rank({.tier = Tier::disk, .exact = true});
   const ShardBlocks& blocks = rank.plan.blocks;
   REQUIRE(blocks.tied_elements() == 512);
   for (const Tier tier : {Tier::host, Tier::disk}) {

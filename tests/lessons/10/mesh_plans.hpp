@@ -21,7 +21,7 @@ struct MeshPlanOptions {
   std::int64_t passes = 4;                        ///< m, micro-batches of a replica
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;  ///< of the pipeline
   bool zero = true;                                                ///< whether replicas share out optimizer states
-  bool tied_separate = false;                                      ///< as in a tree over the sequences
+  Sums sums = Sums::fast;                                          ///< their order
   bool sequence_parallel = false;                                  ///< whether rows are divided
   DType type = DType::f32;                                         ///< of parameters and activations
   Algorithm algorithm = Algorithm::ring;                           ///< of collectives
@@ -41,7 +41,7 @@ inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, co
           {o.config, shape, stage_units(pipeline, o.config, p, shape.T), make_schedule(pipeline, p, o.passes)},
           o.zero,
           DType::f32,
-          o.tied_separate,
+          Arithmetic(o.sums),
           o.algorithm,
           o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job,
           rank_of(layout, place),

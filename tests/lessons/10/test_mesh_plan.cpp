@@ -141,8 +141,8 @@ TEST_CASE(
   const std::int64_t elements = elements_of(nano_plan(layout, {}).ranges());
   CHECK(nano_plan(layout, {}, {.type = DType::bf16}).to_replicas().bytes == (4 + 2) * elements / 2);
   const std::int64_t sum_of_tied = 4 * (256 / 2) * 64 / 2;  // half of V C / tp is sent
-  CHECK(nano_plan(layout, {}, {.tied_separate = true}).to_replicas().bytes == 4 * elements + sum_of_tied);
-  CHECK(nano_plan(cube, {}, {.tied_separate = true}).to_replicas() == nano_plan(cube, {}).to_replicas());
+  CHECK(nano_plan(layout, {}, {.sums = Sums::exact}).to_replicas().bytes == 4 * elements + sum_of_tied);
+  CHECK(nano_plan(cube, {}, {.sums = Sums::exact}).to_replicas() == nano_plan(cube, {}).to_replicas());
 }
 
 TEST_CASE("MeshPlan::to_other_end: what both ends update of the token embedding, nothing between them")
