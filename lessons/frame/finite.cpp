@@ -18,6 +18,12 @@ bool passes(double loss, double gradient_norm)
 
 }  // namespace
 
+void note_not_finite(std::optional<std::int64_t>& first, const Kernels& kernels, const Tensor& values,
+                     std::int64_t begin)
+{
+  if (const auto at = kernels->first_not_finite(values)) first = std::min(first.value_or(begin + *at), begin + *at);
+}
+
 void check_finite(Run& run, std::int64_t step, double loss, double gradient_norm, const std::vector<Shard>& shards,
                   const std::vector<Tensor>& gradients, Group& group)
 {
@@ -32,13 +38,9 @@ void check_finite(std::int64_t step, double loss, double gradient_norm, const Ke
   const ParameterTable& table = shards.front().table;
   const auto first_of_own = [&] {
     std::optional<std::int64_t> first;
-    const auto look_at = [&](const Tensor& values, std::int64_t begin) {
-      if (const auto at = kernels->first_not_finite(values))
-        first = std::min(first.value_or(begin + *at), begin + *at);
-    };
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      look_at(shards[i].parameters, shards[i].owned.first);
-      look_at(gradients[i], table.elements() + shards[i].owned.first);
+      note_not_finite(first, kernels, shards[i].parameters, shards[i].owned.first);
+      note_not_finite(first, kernels, gradients[i], table.elements() + shards[i].owned.first);
     }
     return first;
   };

@@ -14,6 +14,12 @@
 
 namespace rankwise {
 
+/// Notes the first element of some values that is not finite, unless an earlier one is known.
+/// @param[in,out] first  number of the earliest such element so far.
+/// @param begin          number of the first value.
+void note_not_finite(std::optional<std::int64_t>& first, const Kernels& kernels, const Tensor& values,
+                     std::int64_t begin);
+
 /// Ends the run on all ranks unless loss and gradient are finite.
 /// @param loss, gradient_norm  the same on all ranks.
 /// @param shards               shards that this rank owns.

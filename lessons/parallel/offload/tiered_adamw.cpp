@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpt2/run_report.hpp"
+#include "lessons/frame/finite.hpp"
 
 namespace rankwise {
 
@@ -141,18 +142,15 @@ std::optional<std::int64_t> TieredAdamW::first_not_finite(std::shared_ptr<BlockS
                                                           std::optional<std::int64_t> of_gradients)
 {
   std::optional<std::int64_t> first = of_gradients;
-  const auto look_at = [&](const Tensor& values, std::int64_t begin) {
-    if (const auto at = where_.kernels->first_not_finite(values))
-      first = std::min(first.value_or(begin + *at), begin + *at);
-  };
   if (gradients != nullptr) {
     gradients_->show(gradients);
     gradients_->begin(Access::read);
   }
   std::size_t b = 0;
   for_each(Access::read, [&](const Shard& mine, Stream&) {
-    look_at(mine.parameters, mine.owned.first);
-    if (gradients != nullptr) look_at(gradients_->block(b++), table_.elements() + mine.owned.first);
+    note_not_finite(first, where_.kernels, mine.parameters, mine.owned.first);
+    if (gradients != nullptr)
+      note_not_finite(first, where_.kernels, gradients_->block(b++), table_.elements() + mine.owned.first);
   });
   if (gradients != nullptr) gradients_->end();
   return first;

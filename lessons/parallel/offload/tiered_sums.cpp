@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
+#include "lessons/frame/finite.hpp"
 #include "lessons/parallel/zero/gradient_exchange.hpp"
 
 namespace rankwise {
@@ -145,11 +146,8 @@ void TieredSums::complete(const Gradients& g)
   for (const Range& counted : plan_.counted_in(elements))
     squares += host_.kernels->squared_norm(g.sum.slice({counted.first - elements.first, counted.count}));
   squares_ += squares;
-  if (std::isfinite(squares.value())) return;
-  if (const auto at = host_.kernels->first_not_finite(g.sum)) {
-    const std::int64_t element = plan_.step.table.elements() + elements.first + *at;
-    first_not_finite_ = std::min(first_not_finite_.value_or(element), element);
-  }
+  if (!std::isfinite(squares.value()))
+    note_not_finite(first_not_finite_, host_.kernels, g.sum, plan_.step.table.elements() + elements.first);
 }
 
 void TieredSums::keep(const Gradients& g, std::int64_t term)
