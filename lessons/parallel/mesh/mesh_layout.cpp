@@ -130,9 +130,4 @@ MeshCoordinates place_of(const Layout& layout, int rank)
   return {.dp = coordinates[1], .tp = coordinates[2], .pp = coordinates[0]};
 }
 
-int rank_of(const Layout& layout, const MeshCoordinates& place)
-{
-  return rank_at(axes_of(layout), {place.pp, place.dp, place.tp});
-}
-
 }  // namespace rankwise

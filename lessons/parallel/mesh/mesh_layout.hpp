@@ -63,7 +63,5 @@ struct MeshCoordinates {
 };
 /// The coordinates of a rank.
 MeshCoordinates place_of(const Layout& layout, int rank);
-/// The rank at these coordinates.
-int rank_of(const Layout& layout, const MeshCoordinates& place);
 
 }  // namespace rankwise

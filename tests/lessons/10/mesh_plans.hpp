@@ -44,7 +44,7 @@ inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, co
           Arithmetic(o.sums),
           o.algorithm,
           o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job,
-          rank_of(layout, place),
+          rank_at(axes_of(layout), {place.pp, place.dp, place.tp}),
           axes_of(layout),
           {{"dp", {place.dp, static_cast<int>(layout.dp)}}}};
 }

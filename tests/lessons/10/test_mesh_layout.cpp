@@ -120,7 +120,7 @@ TEST_CASE("axes_of: parts are neighbours, stages are furthest apart")
   CHECK((axes[2].name == "tp" && axes[2].size == 4));
 }
 
-TEST_CASE("rank_of, place_of: rank = (pp * dp degree + dp) * tp degree + tp, and back, on every mesh")
+TEST_CASE("axes_of, place_of: rank = (pp * dp degree + dp) * tp degree + tp, and back, on every mesh")
 {
   for (int N = 1; N <= 24; ++N)
     for (const Layout& layout : factorisations(N)) {
@@ -128,7 +128,7 @@ TEST_CASE("rank_of, place_of: rank = (pp * dp degree + dp) * tp degree + tp, and
       for (int pp = 0; pp < layout.pp; ++pp)
         for (int dp = 0; dp < layout.dp; ++dp)
           for (int tp = 0; tp < layout.tp; ++tp) {
-            const int rank = rank_of(layout, {.dp = dp, .tp = tp, .pp = pp});
+            const int rank = rank_at(axes_of(layout), {pp, dp, tp});
             REQUIRE(rank == (pp * layout.dp + dp) * layout.tp + tp);
             const MeshCoordinates place = place_of(layout, rank);
             REQUIRE((place.dp == dp && place.tp == tp && place.pp == pp));
