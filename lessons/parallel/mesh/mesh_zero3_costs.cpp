@@ -5,7 +5,6 @@
 #include "common/messages/mesh.hpp"
 #include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
-#include "lessons/parallel/offload/capacity.hpp"
 #include "lessons/parallel/offload/offload_costs.hpp"
 #include "lessons/parallel/offload/offload_report.hpp"
 #include "lessons/parallel/tensor/row_gradients.hpp"
@@ -133,11 +132,6 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
                           hybrid_traffic(plan, along("replicas"), place.replicas.rank),
                           "2 (dp-s)/dp of M times this rank's gradients"});
   return costs;
-}
-
-void prepare(const MeshZeroOptions& options, RankOf rank)
-{
-  prepare(options, costs(options, rank).most, rank);
 }
 
 std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t bytes)

@@ -8,6 +8,7 @@
 #include "common/program/report.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/parallel/mesh/mesh_zero3_options.hpp"
+#include "lessons/parallel/offload/capacity.hpp"
 #include "lessons/parallel/offload/offload.hpp"
 
 /// @file
@@ -42,9 +43,6 @@ Traffic hybrid_traffic(const OffloadPlan& plan, const Topology& topology, int re
 ///     sent, shard       (s-1)/s of all gathered units and of the gradients, per micro-batch
 ///     sent, replicas    2 (dp-s)/dp of P_t / s gradients, per micro-batch
 Costs costs(const MeshZeroOptions& options, RankOf rank);
-
-/// Checks host and disk, and locks the directory of --tier.
-void prepare(const MeshZeroOptions& options, RankOf rank);
 
 /// Options with which the run would fit into @p bytes of the device, as a sentence.
 std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t bytes);

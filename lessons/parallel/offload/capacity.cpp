@@ -131,11 +131,6 @@ double measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> c
 
 // ---- Both, before a run ---------------------------------------------------------------------------------------------
 
-void prepare(const ZeroOffloadOptions& options, RankOf rank)
-{
-  prepare(options, costs(options, rank).most, rank);
-}
-
 void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank)
 {
   const std::int64_t file = in_tier(Tier::disk, most).total();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,8 +43,12 @@ Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int 
 /// @param most  peak bytes of this rank, by tier.
 /// @throws UserError.
 void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank);
-/// The same for lesson 07.
-void prepare(const ZeroOffloadOptions& options, RankOf rank);
+/// The same for rank r of N.
+template <std::derived_from<ZeroOffloadOptions> Options>
+void prepare(const Options& options, RankOf rank)
+{
+  prepare(options, costs(options, rank).most, rank);
+}
 
 /// Measures the disk with the file that the run will use. All blocks are written once without timing, since the
 /// first write to reserved space takes longer. Then, timed, one thread writes 3/8 of them again while another one
