@@ -124,9 +124,8 @@ void ExpertExchange::report(Report& report, const Traffic& measured, std::int64_
                                          {"formula", counted_.bytes},
                                          {"messages", measured.messages},
                                          {"formula_messages", counted_.messages}};
-  const bool same = measured.bytes == counted_.bytes && measured.messages == counted_.messages;
   report.check("bytes of rows that rank 0 sent", group_digits(counted_.bytes), group_digits(measured.bytes),
-               on_all_ranks(same));
+               on_all_ranks(measured == counted_));
 }
 
 }  // namespace rankwise

@@ -77,6 +77,33 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
          scratch_bytes(exchanges, topology_along(options, rank, "experts"), at[1]) + of_norm;
 }
 
+/// Traffic of a step along `experts` if every expert is chosen equally often, and the most that any routing sends.
+struct RoutedTraffic {
+  Traffic uniform;           // rank 0's
+  std::int64_t at_most = 0;  // bytes of a rank
+};
+
+/// The traffic along `experts` of one of N ranks, from the sizes alone.
+RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
+{
+  const ModelConfig config = options.config();
+  const Division division = divide(options, {0, N});
+  const ActivationShape& shape = division.shape;
+  const std::int64_t e = shape.expert_ranks, R = shape.rows(), C = config.channels;
+  const std::int64_t exchanges = division.micro_batches() * config.expert_blocks();
+  const std::int64_t to_each =
+      config.experts.count / e *
+      std::min(config.experts.per_token * R / config.experts.count, shape.B * config.experts.capacity(shape.T));
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(e), to_each);
+  const Topology group = topology_along(options, {0, N}, "experts");
+  const std::vector<CollectiveShape> calls = exchanges_of(config, shape, options.algorithm(), rows, rows);
+  const std::int64_t counts = expected_traffic(calls.front(), group, 0).bytes;
+  RoutedTraffic traffic{.uniform = exchanges * expected_traffic(calls, group, 0)};
+  const std::int64_t away = e > 1 ? shape.most_sent(config) : 0, back = shape.most_received(config) / e * (e - 1);
+  traffic.at_most = exchanges * (counts + 2 * (away + back) * C * bytes_of(shape.type));
+  return traffic;
+}
+
 }  // namespace
 
 Costs costs(const ExpertParallelOptions& options, RankOf rank)
@@ -104,26 +131,6 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
               {"replicas", "a step, to replicas of the experts",
                expected_traffic(sums[1], topology_along(options, rank, "replicas"), replica),
                "2 (N/e-1)/(N/e) of the gradients of E/e experts"}});
-}
-
-RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N)
-{
-  const ModelConfig config = options.config();
-  const Division division = divide(options, {0, N});
-  const ActivationShape& shape = division.shape;
-  const std::int64_t e = shape.expert_ranks, R = shape.rows(), C = config.channels;
-  const std::int64_t exchanges = division.micro_batches() * config.expert_blocks();
-  const std::int64_t to_each =
-      config.experts.count / e *
-      std::min(config.experts.per_token * R / config.experts.count, shape.B * config.experts.capacity(shape.T));
-  const std::vector<std::int64_t> rows(static_cast<std::size_t>(e), to_each);
-  const Topology group = topology_along(options, {0, N}, "experts");
-  const std::vector<CollectiveShape> calls = exchanges_of(config, shape, options.algorithm(), rows, rows);
-  const std::int64_t counts = expected_traffic(calls.front(), group, 0).bytes;
-  RoutedTraffic traffic{.uniform = exchanges * expected_traffic(calls, group, 0)};
-  const std::int64_t away = e > 1 ? shape.most_sent(config) : 0, back = shape.most_received(config) / e * (e - 1);
-  traffic.at_most = exchanges * (counts + 2 * (away + back) * C * bytes_of(shape.type));
-  return traffic;
 }
 
 std::string suggest_options(const ExpertParallelOptions& options, int N, std::int64_t bytes)

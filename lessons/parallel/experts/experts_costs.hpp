@@ -34,14 +34,6 @@ std::vector<CollectiveShape> exchanges_of(const ModelConfig& config, const Activ
 ///     sent          world: all-reduce of D gradients; replicas: of P_E / e
 Costs costs(const ExpertParallelOptions& options, RankOf rank);
 
-/// Traffic of a step along `experts` if every expert is chosen equally often, and the most that any routing sends.
-struct RoutedTraffic {
-  Traffic uniform;           ///< rank 0's
-  std::int64_t at_most = 0;  ///< bytes of a rank
-};
-/// The traffic along `experts` of one of N ranks, from the sizes alone.
-RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N);
-
 /// Options with which the run would fit.
 std::string suggest_options(const ExpertParallelOptions& options, int N, std::int64_t bytes);
 /// Prints the traffic along `experts` of a dry run.
