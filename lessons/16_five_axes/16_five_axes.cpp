@@ -451,7 +451,7 @@ class FiveAxes {
     for (const char* axis : {"tp", "cp", "pp", "tied", "ep", "dp"})
       check_receivers(report, axis, run.receivers[axis], mesh_plan.line(axis));
     experts.report(report);
-    in_flight.report(report, performed, pp);
+    report_schedule(report, plan, performed, in_flight.times(), run, pp);
   }
 
  private:

@@ -1,8 +1,5 @@
 #include "lessons/16_five_axes/runs_in_flight.hpp"
 
-#include "common/messages/layers/link_options.hpp"
-#include "lessons/parallel/pipeline/schedule_report.hpp"
-
 namespace rankwise {
 
 RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector<LocalStage>& stages,
@@ -63,15 +60,6 @@ LossSum RunsInFlight::forward_only(
     after(own, place, action, false);
   });
   return loss;
-}
-
-void RunsInFlight::report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const
-{
-  // Rank r's line of the schedule, by the formulas and as it ran; with --link on the virtual clock, too.
-  ScheduleTimes times{
-      check_schedule(plan_.schedule, plan_.costs), {}, times_of_all(performed, plan_.schedule, line)};
-  if (run_.messages.clock() != nullptr) times.on_virtual = times_of_all(times_, plan_.schedule, line);
-  report_schedule(report, plan_.schedule, times, parse_flops(run_.options.messages.flops));
 }
 
 }  // namespace rankwise

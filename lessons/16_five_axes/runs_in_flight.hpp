@@ -4,7 +4,6 @@
 #include <functional>
 #include <vector>
 
-#include "common/program/report.hpp"
 #include "lessons/parallel/context/context_attention.hpp"
 #include "lessons/parallel/mesh/five_axes_plan.hpp"
 #include "lessons/parallel/pipeline/local_stage.hpp"
@@ -48,9 +47,8 @@ class RunsInFlight {
                        const std::function<LossSum(const LocalStage&, std::vector<TokenRun>&,
                                                    const Tensor& received, const Tensor& send_buffer)>& forward);
 
-  /// Report of the schedule, as planned and as it ran. All ranks of the line make this call.
-  /// @param performed  this rank's actions in the last step, in order.
-  void report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const;
+  /// The actions of the step so far, in order, with their times on the virtual clock in picoseconds.
+  const std::vector<PerformedAction>& times() const { return times_; }
 
  private:
   std::int64_t now() const;
@@ -58,9 +56,9 @@ class RunsInFlight {
   Run& run_;
   const PipelinePlan& plan_;
   const RunWorkspaces& work_;
-  std::vector<Range> tokens_;           // one range for each run
-  std::vector<Stash> later_;            // by stage
-  std::vector<PerformedAction> times_;  // on the virtual clock, in picoseconds
+  std::vector<Range> tokens_;  // one range for each run
+  std::vector<Stash> later_;   // by stage
+  std::vector<PerformedAction> times_;
 };
 
 }  // namespace rankwise

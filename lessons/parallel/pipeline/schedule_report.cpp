@@ -100,12 +100,17 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
 }
 
 void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
-                     Run& run, Group& line)
+                     const std::vector<PerformedAction>& on_virtual, Run& run, Group& line)
 {
   ScheduleTimes times{check_schedule(plan.schedule, plan.costs), {}, times_of_all(performed, plan.schedule, line)};
-  if (run.messages.clock() != nullptr)
-    times.on_virtual = times_of_all(charged_actions(run.messages.last_virtual_step()), plan.schedule, line);
+  if (run.messages.clock() != nullptr) times.on_virtual = times_of_all(on_virtual, plan.schedule, line);
   report_schedule(report, plan.schedule, times, parse_flops(run.options.messages.flops));
+}
+
+void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
+                     Run& run, Group& line)
+{
+  report_schedule(report, plan, performed, charged_actions(run.messages.last_virtual_step()), run, line);
 }
 
 void report_plan(Report& report, const PipelinePlan& plan, double flops_per_s)

@@ -42,7 +42,11 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
                      double flops_per_s);
 
 /// The same for a run. All ranks of the line make this call.
-/// @param performed  this rank's actions in the last step, in order.
+/// @param performed   this rank's actions in the last step, in order.
+/// @param on_virtual  the same with their times on the virtual clock, if there is one.
+void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
+                     const std::vector<PerformedAction>& on_virtual, Run& run, Group& line);
+/// The same for a run in which each action is one span of the virtual clock.
 void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
                      Run& run, Group& line);
 
