@@ -7,7 +7,7 @@ RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector
     : run_(run), plan_(plan.mesh.pipeline), work_(work)
 {
   // A rank along cp has the same two runs of every sequence.
-  for (const std::int64_t number : plan.ring.runs.of(plan.context_rank))
+  for (const std::int64_t number : plan.ring.runs.of(plan.context_rank()))
     tokens_.push_back(plan.ring.runs.tokens(number));
   // The later run of a micro-batch needs as many slots as the earlier one, which has those of lesson 10.
   for (const LocalStage& own : stages)

@@ -43,7 +43,7 @@ std::vector<CollectiveShape> context_collectives(const FiveAxesPlan& plan)
 std::int64_t FiveAxesPlan::pairs() const
 {
   std::int64_t pairs = 0;
-  for (const std::int64_t run : ring.runs.of(context_rank))
+  for (const std::int64_t run : ring.runs.of(context_rank()))
     pairs += visible_pairs(ring.config.mask, ring.runs.T, ring.runs.tokens(run), {0, ring.runs.T});
   return ring.shape.B * pairs;
 }
@@ -70,7 +70,7 @@ Traffic FiveAxesPlan::to_parts() const
 Traffic FiveAxesPlan::to_context() const
 {
   const auto all = [&](const std::vector<CollectiveShape>& calls) {
-    return expected_traffic(calls, mesh.topology("cp"), context_rank);
+    return expected_traffic(calls, mesh.topology("cp"), context_rank());
   };
   Traffic sent;
   for (const PipelineStage& stage : mesh.stages()) {
@@ -122,7 +122,7 @@ std::int64_t FiveAxesPlan::message_bytes() const
   const std::int64_t bytes = mesh.message_bytes() + ring.message_bytes();
   if (!has_experts()) return bytes;
   return bytes + bytes_of(DType::i32) * choices() +
-         scratch_bytes(row_exchanges(), mesh.topology("ep"), expert_rank) +
+         scratch_bytes(row_exchanges(), mesh.topology("ep"), mesh.replicas.front().part.index) +
          scratch_bytes({largest_output()}, mesh.topology("tp"), mesh.place.tp);
 }
 
@@ -170,8 +170,6 @@ FiveAxesPlan plan_of(const FiveAxesOptions& options, RankOf rank)
                      runs_of_a_rank},
                     {config, shape, runs, arithmetic, options.algorithm()},
                     stage_costs(config, units, rows, 0, shape.recompute),
-                    cp.index,
-                    ep.index,
                     experts};
   plan.mesh.replicas.back().also = context_collectives(plan);
   return plan;

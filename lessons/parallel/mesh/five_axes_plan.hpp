@@ -18,10 +18,10 @@ struct FiveAxesPlan {
   MeshPlan mesh;                           ///< stages, schedule, shards and replicas
   RingSizes ring;                          ///< sizes of ring attention
   std::vector<ActionCosts> without_pairs;  ///< operations of each stage without attention's pairs
-  int context_rank = 0;                    ///< number along cp
-  int expert_rank = 0;                     ///< number along ep
   Range experts;                           ///< those that this rank stores, of each block with experts
 
+  /// Number along cp.
+  int context_rank() const { return mesh.replicas.back().part.index; }
   /// Pairs of a query and a key for which this rank computes attention, in a micro-batch and all its heads' channels.
   std::int64_t pairs() const;
   /// Gradients of a stage's experts.
