@@ -49,8 +49,29 @@ class Lesson(ShortTextCase):
                 for what in ("digest", "loss", "grad_norm", "validation"):
                     self.assertEqual(report[what], expected[what], what)
 
+    def keeps_to_the_formula(self, ranks, *options):
+        """A step, and a sample where the tokenizer has text for all tokens, 256, need the bytes that were planned."""
+        with self.subTest(ranks=ranks, options=options):
+            sample = [] if "--vocabulary=257" in options else ["--sample=2"]
+            report = self.report(*self.options("--steps=1", *sample, *options), ranks=ranks)
+            for name, bytes_ in report["memory"].items():
+                self.assertEqual((bytes_["current"], bytes_["peak"]), (bytes_["formula"], bytes_["formula"]), name)
+
     def path(self, name):
         return os.path.join(self.folder, name)
+
+
+class Staged:
+    """Beside a case: ranks have stages of a model with blocks enough for four ranks."""
+
+    def model(self, *more):
+        """Options of a small model, unless the given options replace them, and the given options."""
+        said = {option.split("=")[0] for option in more}
+        return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
+
+    def options(self, *more):
+        """Options of the model, with three steps unless they give another number."""
+        return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 
 class Exactness(Lesson):

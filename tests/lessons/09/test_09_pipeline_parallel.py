@@ -27,19 +27,8 @@ OF_A_BLOCK = 12 * C * C + 13 * C  # parameters
 FAST_LINK = "--link=1us,100GB/s"
 
 
-class Staged:
-    """Beside a case of zero_case: ranks have stages of a model with blocks enough for four ranks."""
-
+class Staged(zero_case.Staged):
     program = PROGRAM
-
-    def model(self, *more):
-        """Options of a small model, unless the given options replace them, and the given options."""
-        said = {option.split("=")[0] for option in more}
-        return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
-
-    def options(self, *more):
-        """Options of the model, with three steps unless they give another number."""
-        return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 
 def variants_of(blocks):
@@ -201,12 +190,7 @@ class Bytes(Staged, zero_case.Lesson):
                                 (3, "--vocabulary=257", "--collectives=tree", RECOMPUTE),
                                 (4, "--collectives=shared", GPIPE), (1, RECOMPUTE),
                                 (2, "--precision=bf16", "--arithmetic=exact", INTERLEAVED, RECOMPUTE)]:
-            with self.subTest(ranks=ranks, options=options):
-                # The tokenizer has text for 256 tokens.
-                sample = [] if "--vocabulary=257" in options else ["--sample=2"]
-                report = self.report(*self.options("--steps=1", *sample, *options), ranks=ranks)
-                for name, bytes_ in report["memory"].items():
-                    self.assertEqual((bytes_["current"], bytes_["peak"]), (bytes_["formula"], bytes_["formula"]), name)
+            self.keeps_to_the_formula(ranks, *options)
 
     def test_a_dry_run_plans_what_a_run_takes(self):
         for ranks, *options in [(2, INTERLEAVED), (4, RECOMPUTE), (3, GPIPE, "--precision=bf16"),

@@ -168,12 +168,7 @@ class Bytes(OnMesh, zero_case.Lesson):
                                 mesh(1, 2, 2, RECOMPUTE, HALVES, REGATHER), mesh(2, 2, 1, "--arithmetic=exact"),
                                 mesh(1, 3, 1, "--heads=6", "--channels=48", "--vocabulary=257"),
                                 mesh(2, 2, 2, "--collectives=shared", "--zero=0")]:
-            with self.subTest(ranks=ranks, options=options):
-                # The tokenizer has text for 256 tokens.
-                sample = [] if "--vocabulary=257" in options else ["--sample=2"]
-                report = self.report(*self.options("--steps=1", *sample, *options), ranks=ranks)
-                for name, bytes_ in report["memory"].items():
-                    self.assertEqual((bytes_["current"], bytes_["peak"]), (bytes_["formula"], bytes_["formula"]), name)
+            self.keeps_to_the_formula(ranks, *options)
 
     def test_a_dry_run_plans_what_a_run_takes(self):
         ranks, *options = mesh(2, 2, 2, HALVES)
