@@ -127,7 +127,7 @@ class Experts {
         const Tensor doutput = branch.add_backward(d, dx, output, batch);
         branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       }
-      // output now has the gradient of the normalised rows, (R, C), whoever computed it. The norm adds to dx.
+      // output now has the gradient of the normalised rows, (R, C), from here or from the experts. The norm adds to dx.
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       run.charge_backward(branch.unit());
     }
