@@ -61,7 +61,7 @@ class FiveAxes {
     }
     // After the pipeline flush gradients are summed over the replicas of each parameter, and over both ends of the pipeline.
     const std::vector<Tensor> gradients = whole_gradients();
-    // NEW: ranks along cp have other tokens, so their losses add up too.
+    // NEW: ranks along cp have other tokens, so their losses add up too. Along tp all ranks have the same loss.
     for (Group* axis : {&cp, &ep, &dp, &pp}) all_reduce_sum(loss, *axis);
     return update(step, loss, gradients);
   }
@@ -75,8 +75,9 @@ class FiveAxes {
     LossSum loss;
     const std::size_t place = plan.place_of(action);
     LocalStage& own = stages[place];
+    // The ranks along cp and tp, and all stages, have the same sequences: those of their replica.
     const Range sequences{share.first + action.micro_batch * run.batch.micro_batch, run.batch.micro_batch};
-    // NEW: a micro-batch in flight has a slot for each run of its tokens.
+    // NEW: a micro-batch in flight has a slot for each run of its tokens. Its forward pass loads them into it.
     std::vector<TokenRun> both = in_flight.before(own, place, action, [&](const TokenRun& mine) {
       return run.load(mine.kept, sequences, step, mine.tokens);
     });
@@ -88,16 +89,19 @@ class FiveAxes {
       const auto of_run = of_runs[place].begin(d);
       // The gradients of experts are sums of their own, over the rows that come from all ranks along ep (lesson 15).
       experts.begin(place, sequences);
+      // Each run adds to the stage's tensors in a vector, which in exact arithmetic is its own.
       for (std::size_t k = 0; k < both.size(); ++k)
         both[k].gradient = stage_tensors(plan.table, own.stage, of_run[k].flat, of_run[k].tied);
       backward(own, place, both, received, send_buffer);
-      // First sum, along tp, of what sequence parallelism divides: for each run.
+      // First sum, along tp, of what sequence parallelism divides: gradients of norms and of biases, for each run.
       for (std::size_t k = 0; k < both.size(); ++k) row_gradients[k][place].add_to(of_run[k].flat, tp);
-      // NEW: second sum, along cp: for each sequence, or (in fast arithmetic) after the step.
+      // NEW: second sum, along cp: for each sequence, or (in fast arithmetic) after the step. Dense parameters and experts
+      // each join their own sum over micro-batches.
       of_runs[place].end(d);
       experts.end(place, sequences);
       own.gradients->end(sequences);
     }
+    // Attention has charged its pairs of tokens already.
     charge(action);
     // The last action of the micro-batch in this stage frees its slots.
     in_flight.after(own, place, action, true);
@@ -192,7 +196,9 @@ class FiveAxes {
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     const std::int64_t last = std::min(std::ssize(text), run.batch.sequence) - 1;
+    // The one rank along cp that has the text's last token in one of its runs draws the next one, in the last stage.
     std::int64_t token = 0;  // where the last stage has the last token; zero on all other ranks
+    // All replicas read the same text: they need each other's experts for its rows.
     const auto load = [&](const TokenRun& mine, std::int64_t) {
       return run.load_text(mine.kept, text, run.batch.micro_batch, mine.tokens);
     };
@@ -203,6 +209,7 @@ class FiveAxes {
           token = pick_token(logits_of(mine.kept.head, last - mine.tokens.first), run.options.sampling, number);
       return none;
     });
+    // Replicas, and ranks along tp, have drawn the same one.
     for (Group* axis : {&cp, &pp}) all_reduce_sum(token, *axis);
     return static_cast<Token>(token);
   }
@@ -230,8 +237,10 @@ class FiveAxes {
       std::vector<BranchActivations> whole;  // with the normalised rows of all tp ranks
       for (std::size_t k = 0; k < both.size(); ++k) {
         const BranchActivations& a = both[k].kept.branches[i];
+        // With sequence parallelism (R / tp, C) rows are normalised, and all R are gathered.
         branch.normalise(operators[k].own(a), p);
         whole.push_back(operators[k].gathered(a));
+        // This rank's columns: q, k and v of H / tp heads, or 4 C / tp hidden channels of an MLP.
         if (branch.attention())
           branch.query_key_value(whole[k], p, both[k].batch);
         else if (!branch.experts())
@@ -247,6 +256,7 @@ class FiveAxes {
       for (std::size_t k = 0; k < both.size(); ++k) {
         const TokenRun& mine = both[k];
         const BranchActivations& a = mine.kept.branches[i];
+        // This rank's rows of the matrix give a partial sum of the output, (R, C).
         if (branch.attention()) branch.project(mine.work.output, a, p, mine.batch);
         const Tensor sum =
             branch.experts() ? operators[k].own_of(mine.work.output) : operators[k].sum(mine.work.output);
@@ -266,10 +276,12 @@ class FiveAxes {
     for (std::size_t k = 0; k < both.size(); ++k) {
       TokenRun& mine = both[k];
       const Tensor &dx = mine.work.dstream, &output = mine.work.output;
+      // The gradient of the branch's output, (R / tp, C) with sequence parallelism: dx, or with dropout what the mask leaves.
       const Tensor scratch = output.slice({0, dx.elements()}).reshaped(dx.shape());
       const Tensor doutput = branch.experts() ? branch.output_backward(dx, scratch, rows_of(mine))
                                               : row_gradients[k][place].add_backward(
                                                     branch, mine.gradient.branches[i], dx, output, rows_of(mine));
+      // (R, C): all rows, in front of this rank's part of the matrices.
       mine.doutput = operators[k].gather(doutput, output);
       if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
     }
@@ -282,6 +294,7 @@ class FiveAxes {
       const Tensor& output = mine.work.output;
       const BranchTensors& d = mine.gradient.branches[i];
       const BranchActivations &a = mine.kept.branches[i], whole = operators[k].regathered(a);
+      // The stage's matrices add to the gradients of the run. What is left in output is the gradient of the normalised rows.
       if (branch.attention()) {
         branch.weights_backward(d, mine.doutput, mine.dinner(), whole, mine.batch);
         branch.normalised_backward(output, mine.dinner(), p, mine.batch);
@@ -290,6 +303,7 @@ class FiveAxes {
       } else {
         branch.apply_backward(output, d, mine.doutput, mine.work.wide, whole, p, mine.batch);
       }
+      // A partial sum, (R, C), becomes that of this rank's rows.
       const Tensor dnormalised = branch.experts() ? operators[k].own_of(output) : operators[k].sum(output);
       row_gradients[k][place].normalise_backward(branch, mine.work.dstream, d, dnormalised, a, p, rows_of(mine));
     }
@@ -299,10 +313,11 @@ class FiveAxes {
   std::vector<Tensor> whole_gradients()
   {
     const auto sent_tied = count("tied"), sent_dp = count("dp"), sent_ep = count("ep"), sent_cp = count("cp");
+    // Nothing hides these sums: the pipeline is empty.
     const auto span = run.time.span(Work::exposed, "summing gradients");
     std::vector<Tensor> sums, of_experts;
     for (std::size_t place = 0; place < stages.size(); ++place) {
-      // The dense parameters of a stage, range by range, as they are sharded.
+      // The dense parameters of a stage, range by range, as they are sharded. Their sum over micro-batches is complete.
       const std::vector<Range> of_stage = ranges_of(plan.table, stages[place].stage);
       for (const SumOfRange& part : by_range(stages[place].gradients->sums(), of_stage))
         exchange(Way::to_shards, part.sum.whole(), part.range);
@@ -349,7 +364,9 @@ class FiveAxes {
   void gather_parameters()
   {
     const auto sent_dp = count("dp"), sent_ep = count("ep"), sent_cp = count("cp");
+    // Exposed as well: the next step begins when all parameters are whole.
     const auto span = run.time.span(Work::exposed, "gathering parameters");
+    // Dense ranges and experts have other axes of replicas, so each range travels by itself.
     const std::vector<Tensor> all = cut(parameters.tensor(), ranges);
     for (std::size_t i = 0; i < all.size(); ++i) exchange(Way::back, all[i], ranges[i]);
   }
@@ -362,6 +379,7 @@ class FiveAxes {
     // shard on the replica that updates it, along dp and cp.
     decltype(LossSum::nats) squares;
     for (const Tensor& counted : mesh_plan.counted_of(gradients)) squares += run.kernels->squared_norm(counted);
+    // Ranks along these axes count other parameters in any case; along dp and cp they do so with ZeRO-1 only.
     for (Group* axis : {&tp, &pp, &ep}) all_reduce_sum(squares, *axis);
     for (Group* axis : {&dp, &cp})
       if (mesh_plan.zero) all_reduce_sum(squares, *axis);

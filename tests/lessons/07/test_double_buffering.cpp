@@ -106,9 +106,10 @@ struct Walked {
   static OffloadPlan plan_of(std::int64_t blocks)
   {
     const ParameterTable table(tiny_config(1, 4, 32, 6));
-    OffloadPlan plan(
-        {}, {table, make_fsdp_units(table, UnitKind::branch), DType::f32, DType::f32, false, Algorithm::ring, 1},
-        {}, world());
+    OffloadPlan plan({},
+                     {table, make_fsdp_units(table, UnitKind::branch), DType::f32, DType::f32,
+                      Arithmetic(Sums::fast), Algorithm::ring, 1},
+                     {}, world());
     std::vector<Range> bucket_shards;
     for (std::int64_t b = 0; b < blocks; ++b) bucket_shards.push_back({100 * b, 5 + b});
     plan.blocks = ShardBlocks(bucket_shards, {});
