@@ -608,7 +608,7 @@ class Log(Frame):
         self.assertEqual(sorted(provenance), ["compiler", "date", "host", "mpi", "products", "revision"])
         self.assertRegex(provenance["products"], r"\A(oneDNN|OpenBLAS) \d+\.\d+\.\d+\Z")
         exact = self.report(*self.fast, "--steps=1", "--arithmetic=exact")["provenance"]
-        self.assertEqual(exact["products"], "loops in a fixed order")
+        self.assertEqual(exact["products"], "tiles in a fixed order")
         self.assertRegex(provenance["date"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
         self.assertRegex(provenance["revision"], r"\A([0-9a-f]{7,}|unknown)\Z")
 
