@@ -34,7 +34,7 @@ struct ReferenceRun {
 /// @param tokens   the data of the run.
 /// @param micro_batch  sequences of a micro-batch, on which the result does not depend.
 /// @param record   notes the results, if not null.
-/// @cost           `--compare` steps of the reference kernels.
+/// @cost           `--compare` steps of the exact kernels.
 /// @throws Error   when a loss or a gradient is not finite.
 ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch = 1,
                            Record* record = nullptr);

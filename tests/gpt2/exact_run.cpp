@@ -14,7 +14,7 @@
 #include "gpt2/model.hpp"
 
 /// @file
-/// The exact run of lesson 01 with default options, out of the reference kernels, the model and the data alone. It needs a
+/// The exact run of lesson 01 with default options, out of the exact kernels, the model and the data alone. It needs a
 /// C++ compiler and the headers of fmt, but no MPI, HDF5 or OpenSSL, so it can be built for processors whose libraries are
 /// not at hand. test_portable_run.py builds it with several compilers and compares what it prints.
 ///
