@@ -207,9 +207,10 @@ def look_at(bench, exhibit):
         caught.update(look_at_curve(bench, exhibit, program))
         caught.update(chaos=late != (differs, ended))
         caught.update(poison=not caught["chaos"] and fresh[1] == "error")
-        if caught["chaos"] or caught["poison"]:  # then chance decides what else a run shows
-            caught.update({name: "by chance" for name in ("digest", "error", "deviation", "loss curve") if caught[name]})
-    caught["first wrong number"] = first_wrong_number(bench, exhibit, program)
+    if caught.get("chaos") or caught.get("poison"):  # then chance decides what else a run shows
+        caught.update({name: "by chance" for name in ("digest", "error", "deviation", "loss curve") if caught[name]})
+    else:
+        caught["first wrong number"] = first_wrong_number(bench, exhibit, program)
     return {name: value if isinstance(value, str) else "yes" for name, value in caught.items() if value}
 
 
