@@ -59,7 +59,7 @@ class BlockedGradient {
         factors_(layer.dropped ? block_keys * block_queries : 0),
         dscores_((block_keys + 4) * rows_apart),
         weights_((block_keys + 4) * rows_apart),
-        dquery_place_((layer.runs.queries.count + block_queries) * row_),
+        dquery_place_(blocks_ * block_queries * row_),
         dqueries_(places * dquery_place_),
         dkeys_(places * key_place()),
         dvalues_(places * key_place())
@@ -84,8 +84,13 @@ class BlockedGradient {
       for (std::int64_t k = 0; k < keys.count; ++k)
         key_done(keys.first + k, dkeys_.data() + k * row_, dvalues_.data() + k * row_);
     }
-    end_sums(dqueries_.data(), layer_.runs.queries.count * row_);
-    for (std::int64_t q = 0; q < layer_.runs.queries.count; ++q) query_done(q, dqueries_.data() + q * row_);
+    end_sums(dqueries_.data(), dquery_place_);
+    const float* dq = dqueries_.data();
+    for (const Segment& queries : query_segments_)
+      for_each_block(queries, [&](Range block) {
+        for (std::int64_t w = 0; w < block.count; ++w) query_done(block.first + w, dq + w * row_);
+        dq += block_queries * row_;
+      });
   }
 
  private:
@@ -146,7 +151,7 @@ class BlockedGradient {
         }
         // A query that sees no key has the gradient 0.
         if (statistics.visible[block.count - 1] == 0)
-          std::fill_n(dqueries_.data() + block.first * row_, block.count * row_, 0.0F);
+          std::fill_n(dqueries_.data() + (number - 1) * block_queries * row_, block_queries * row_, 0.0F);
       });
   }
 
@@ -170,7 +175,7 @@ class BlockedGradient {
       const std::int64_t column = block.first - queries.first;
       if (seen > keys.first) {
         differentiate_scores(keys, std::min(keys.count, seen - keys.first), number, block, column, b, h);
-        add_to_queries(key_segment, seen, block, column);
+        add_to_queries(key_segment, seen, number, block.count, column);
       } else {
         hidden = column + block.count;
       }
@@ -232,7 +237,8 @@ class BlockedGradient {
 
   /// Adds the terms of a segment of keys to dq of a block of queries that see @p seen keys. The last of these completes the
   /// tree: the leaves that follow are 0.
-  void add_to_queries(const Segment& key_segment, std::int64_t seen, Range block, std::int64_t column)
+  void add_to_queries(const Segment& key_segment, std::int64_t seen, std::int64_t number, std::int64_t queries,
+                      std::int64_t column)
   {
     const Range keys = tokens_of(key_segment);
     std::vector<LeafPiece> pieces;
@@ -244,8 +250,8 @@ class BlockedGradient {
       pieces.push_back(piece);
     }
     if (seen <= keys.end()) pieces.back().merges = pieces.back().place;
-    sum_tiles({dscores_.data() + column, rows_apart, 1, key_rows_.data() + keys.first * row_, row_}, block.count,
-              row_, pieces, {dqueries_.data() + block.first * row_, row_, dquery_place_});
+    sum_tiles({dscores_.data() + column, rows_apart, 1, key_rows_.data() + keys.first * row_, row_}, queries, row_,
+              pieces, {dqueries_.data() + number * block_queries * row_, row_, dquery_place_});
   }
 
   const ReferenceLayer<float>& layer_;
@@ -261,7 +267,7 @@ class BlockedGradient {
   AlignedFloats factors_;                          // (keys of a segment, queries of a block)
   AlignedFloats dscores_, weights_;                // (keys of a segment, queries of a segment in rows_apart)
   std::int64_t dquery_place_;
-  AlignedFloats dqueries_;         // (places, queries, row)
+  AlignedFloats dqueries_;         // (places, blocks, queries of a block, row)
   AlignedFloats dkeys_, dvalues_;  // (places, keys of a segment, row)
 };
 

@@ -255,6 +255,11 @@ TEST_CASE("every attention: is the reference's for every D, at a T that no block
     check_both({{1, 101, {1, 1}, D, masks[i++ % 5]}, i % 2 == 0 ? 0 : 0.2});
 }
 
+TEST_CASE("every attention: is the reference's where queries come in segments that end within four rows")
+{
+  for (const Mask& mask : {masks[0], masks[4]}) check_both({{1, 258, {0, 1}, 8, mask}, 0.1});
+}
+
 TEST_CASE("every attention between runs of tokens: is the reference's, also where a run hides some keys or all")
 {
   struct Division {
