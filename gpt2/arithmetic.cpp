@@ -22,9 +22,9 @@ Kernels Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) con
 
 std::string Arithmetic::products(DeviceKind device, DType type) const
 {
-  if (sums_ == Sums::plain || (sums_ == Sums::exact && device == DeviceKind::cuda)) return "loops in a fixed order";
-  if (sums_ == Sums::exact) return "tiles in a fixed order";
-  return device == DeviceKind::cuda ? cuda_products() : cpu_products(type);
+  const bool cuda = device == DeviceKind::cuda;
+  if (sums_ == Sums::fast) return cuda ? cuda_products() : cpu_products(type);
+  return sums_ == Sums::exact && !cuda ? "tiles in a fixed order" : "loops in a fixed order";
 }
 
 std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernels, Stream& stream,

@@ -1,10 +1,10 @@
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "common/base/portable_math.hpp"
 #include "gpt2/kernels/exact/attention_blocks.hpp"
-#include "gpt2/kernels/exact/exact.hpp"
 
 namespace rankwise {
 
@@ -109,7 +109,7 @@ class BlockedSoftmax {
       if (place == 0) std::fill_n(output, block_queries * row_, 0.0F);  // else it is not read
       return;
     }
-    // What follows is in variables of its own, so that a compiler sees that scores are in other memory.
+    // Local variables show a compiler that the scores are in other memory.
     Queries maximum = maxima_[place], shift, sum;
     float* const scores = scores_.data() + (keys.first - chunk.keys.first) * block_queries;
     for (std::int64_t k = 0; k < keys.count; ++k) {
@@ -128,7 +128,7 @@ class BlockedSoftmax {
     maxima_[place] = maximum;
     sums_[place] = sum;
     if (layer_.dropped) {
-      fill_block_factors(factors_.data(), block_queries, layer_, b, h, block, keys);
+      fill_block_factors(factors_.data(), layer_, b, h, block, keys);
       for (std::int64_t i = 0; i < keys.count * block_queries; ++i) scores[i] *= factors_.data()[i];
     }
     const LeafPiece all{keys.count};
@@ -141,8 +141,7 @@ class BlockedSoftmax {
   {
     Queries &maximum = maxima_[place], &sum = sums_[place], smaller;
     const Queries &next_maximum = maxima_[place + 1], &next_sum = sums_[place + 1];
-    // A query sees leaves from the first one on, so one that has seen the next place has seen this one, and the last query
-    // of a block has seen most.
+    // A query that sees the next place sees this one, too, and a later query sees as much as an earlier one or more.
     const auto seen = std::find_if(next_sum.at.begin(), next_sum.at.end(), [](float s) { return s != 0; });
     if (seen == next_sum.at.end()) return;
     // The larger maximum has the factor exp(0) = 1.
@@ -202,11 +201,7 @@ void ExactKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp,
       ReferenceKernels::attention_forward(y, log_sum_exp, qkv, shape, dropout);
     } else {
       const ReferenceLayer<float> layer(shape, all_tokens(shape), dropout);
-      for_each_softmax(layer, HeadSource<T>{qkv.data<T>()},
-                       [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found) {
-                         log_sum_exp.data<float>()[layer.row(b, h, q)] =
-                             divide(y.data<T>() + layer.offset(b, h, q), found, shape.D);
-                       });
+      for_each_softmax(layer, HeadSource<T>{qkv.data<T>()}, into_layer<T>(layer, y, log_sum_exp));
     }
   });
 }
@@ -220,14 +215,7 @@ void ExactKernels::attention_partial(const SoftmaxPartial& partial, const Tensor
       ReferenceKernels::attention_partial(partial, qkv, kv, shape, runs, dropout);
     } else {
       const ReferenceLayer<float> layer(shape, runs, dropout);
-      const PartialView<float> to(partial);
-      for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()},
-                       [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<float>& found) {
-                         const SoftmaxView<float> row = to[layer.row(b, h, q)];
-                         row.maximum = found.maximum;
-                         row.sum = found.sum;
-                         std::copy_n(found.output, shape.D, row.output);
-                       });
+      for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()}, into_partial(layer, partial));
     }
   });
 }

@@ -1,10 +1,10 @@
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "common/base/portable_math.hpp"
 #include "gpt2/kernels/exact/attention_blocks.hpp"
-#include "gpt2/kernels/exact/exact.hpp"
 
 namespace rankwise {
 
@@ -20,11 +20,11 @@ Range tokens_of(const Segment& segment)
   return {segment.terms.empty() ? 0 : segment.terms.front().first, segment.count};
 }
 
-/// Inputs of the backward pass for one head: row(q) of dy and y, and the statistics of the forward pass.
+/// Outputs of the forward pass of one head, and the gradient of the first.
 template <class T>
 struct HeadOutputs {
   const T* dy;               ///< gradient of the output of query 0
-  const T* y;                ///< that output
+  const T* y;                ///< output of query 0
   std::int64_t stride;       ///< from one query to the next
   const float* log_sum_exp;  ///< (queries)
 };
@@ -202,7 +202,7 @@ class BlockedGradient {
                             std::int64_t b, std::int64_t h)
   {
     const Statistics of =
-        statistics_[static_cast<std::size_t>(number)];  // a copy: a compiler sees that nothing changes it
+        statistics_[static_cast<std::size_t>(number)];  // a copy shows a compiler that nothing changes it
     const LeafPiece all{D_};
     float *const scores = products_.data(), *const dweights = scores + (block_keys + 4) * block_queries;
     sum_tiles({keys_.data() + keys.first * D_, keys.count, 1, queries_.data() + number * D_ * block_queries,
@@ -211,7 +211,7 @@ class BlockedGradient {
     sum_tiles(
         {values_.data() + keys.first * D_, keys.count, 1, dys_.data() + number * D_ * block_queries, block_queries},
         seen, block_queries, {&all, 1}, {dweights, block_queries, 0});
-    if (layer_.dropped) fill_block_factors(factors_.data(), block_queries, layer_, b, h, block, {keys.first, seen});
+    if (layer_.dropped) fill_block_factors(factors_.data(), layer_, b, h, block, {keys.first, seen});
     for (std::int64_t k = 0; k < seen; ++k) {
       float *const s = scores + k * block_queries, *const dweight = dweights + k * block_queries;
       float *const weight = weights_.data() + k * rows_apart + column, *const dscore = dscores_.data() +

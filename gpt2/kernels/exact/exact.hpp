@@ -11,16 +11,20 @@
 
 namespace rankwise {
 
-/// Scratch memory that grows on demand, aligned to 64 bytes. It is not counted in the memory ledger.
-class TileScratch {
+/// Numbers in memory that is aligned to 64 bytes; new ones are 0. They are scratch, and not counted in the memory ledger.
+class AlignedFloats {
  public:
-  /// @p floats numbers of undefined content; those of an earlier call are lost.
+  /// @p floats of them.
+  explicit AlignedFloats(std::int64_t floats = 0) : memory_(static_cast<std::size_t>(column_blocks(floats))) {}
+  /// Makes room for @p floats numbers, without those that were there.
   float* reserve(std::int64_t floats)
   {
     const auto registers = static_cast<std::size_t>(column_blocks(floats));
     if (memory_.size() < registers) memory_ = std::vector<Lanes<float, lane_count>>(registers);
-    return memory_.data()->at.data();
+    return data();
   }
+  /// The first one.
+  float* data() { return memory_.data()->at.data(); }
 
  private:
   std::vector<Lanes<float, lane_count>> memory_;
@@ -44,7 +48,7 @@ class ExactKernels final : public ReferenceKernels {
                                   const Dropout& dropout) const override;
 
  private:
-  mutable TileScratch scratch_;
+  mutable AlignedFloats scratch_;
 };
 
 }  // namespace rankwise

@@ -36,10 +36,6 @@ void pack(float* to, std::int64_t width, const TypedMatrix<T>& b, const Segment&
 /// The rows of a that a tile holds, and the columns of b.
 struct TileRange {
   Range rows, columns;
-  /// The number of rows that are computed.
-  int whole_rows() const { return static_cast<int>((rows.count + 3) / 4 * 4); }
-  /// The number of columns that are computed.
-  int whole_columns() const { return columns.count > tile_columns / 2 ? tile_columns : tile_columns / 2; }
 };
 
 /// Writes the sums of a tile, plus the bias and what is there already if they are asked for, rounded once.
@@ -59,7 +55,7 @@ void store(const TypedMatrix<O>& out, const TileRange& tile, const float* sums, 
 template <class O, class T>
 class TiledProduct {
  public:
-  TiledProduct(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, TileScratch& scratch)
+  TiledProduct(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, AlignedFloats& scratch)
       : segments_(segments_of(order, most_terms)),
         out_(out),
         left_(a.transposed()),
@@ -71,7 +67,7 @@ class TiledProduct {
     const std::int64_t groups = (std::min(rows_, block_rows) + tile_rows - 1) / tile_rows;
     const std::int64_t panels = (std::min(columns_, block_columns) + tile_columns - 1) / tile_columns;
     for (const Segment& segment : std::span(segments_).first(segments_.size() - 1))
-      most_waiting_ = std::max<std::int64_t>(most_waiting_, segment.waiting);
+      most_waiting_ = std::max<std::int64_t>(most_waiting_, segment.waiting_after());
     const std::int64_t left_floats = groups * tile_rows * length, right_floats = panels * tile_columns * length;
     left_packed_ = scratch.reserve(left_floats + right_floats + groups * panels * most_waiting_ * tile_floats);
     right_packed_ = left_packed_ + left_floats;
@@ -100,30 +96,28 @@ class TiledProduct {
                        intersect(columns, {columns.first + panel * tile_columns, tile_columns})};
     };
 #pragma omp for nowait
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const TileRange tile = tile_at(group, 0);
-      pack(left_packed_ + group * tile_rows * segment.count, tile.whole_rows(), left_, segment, tile.rows);
-    }
+    for (std::int64_t group = 0; group < groups; ++group)
+      pack(left_packed_ + group * tile_rows * segment.count, tile_rows, left_, segment, tile_at(group, 0).rows);
 #pragma omp for
     for (std::int64_t panel = 0; panel < panels; ++panel)
       pack(right_packed_ + panel * tile_columns * segment.count, tile_columns, right_, segment,
            tile_at(0, panel).columns);
 
-    const bool first = &segment == &segments_.front(), last = &segment == &segments_.back();
+    const bool last = &segment == &segments_.back();
 #pragma omp for collapse(2)
     for (std::int64_t panel = 0; panel < panels; ++panel)
       for (std::int64_t group = 0; group < groups; ++group) {
         const TileRange tile = tile_at(group, panel);
         alignas(64) float places[most_places * tile_floats];
         float* const waiting = waiting_ + (panel * groups + group) * most_waiting_ * tile_floats;
-        if (!first) std::copy_n(waiting, (&segment)[-1].waiting * tile_floats, places);
-        sum_tile({left_packed_ + group * tile_rows * segment.count, tile.whole_rows(), 1,
-                  right_packed_ + panel * tile_columns * segment.count, tile_columns},
-                 {tile.whole_rows(), tile.whole_columns()}, segment.pieces, {places, tile_columns, tile_floats});
+        std::copy_n(waiting, segment.waiting_before() * tile_floats, places);
+        sum_tiles({left_packed_ + group * tile_rows * segment.count, tile_rows, 1,
+                   right_packed_ + panel * tile_columns * segment.count, tile_columns},
+                  tile.rows.count, tile.columns.count, segment.pieces, {places, tile_columns, tile_floats});
         if (last)
           store(out_, tile, places, bias, accumulate);
         else
-          std::copy_n(places, segment.waiting * tile_floats, waiting);
+          std::copy_n(places, segment.waiting_after() * tile_floats, waiting);
       }
   }
 

@@ -16,10 +16,8 @@ std::vector<Segment> segments_of(const SumOrder& order, std::int64_t most)
     segments.back().pieces.push_back({0, true, waiting, 0});
     for (std::int64_t run = 0; run < order.runs(); ++run)
       for (Range left = order.run(leaf, run); left.count > 0;) {
-        if (segments.back().count == length) {  // the leaf continues in the next segment
-          segments.back().waiting = waiting + 1;
+        if (segments.back().count == length)  // the leaf continues in the next segment
           segments.emplace_back().pieces.push_back({0, false, waiting, 0});
-        }
         Segment& segment = segments.back();
         const std::int64_t more = std::min(left.count, length - segment.count);
         segment.terms.push_back({left.first, more});
@@ -32,7 +30,6 @@ std::vector<Segment> segments_of(const SumOrder& order, std::int64_t most)
         leaf + 1 == order.leaves() ? waiting : std::countr_zero(static_cast<std::uint64_t>(leaf + 1));
     segments.back().pieces.back().merges = merges;
     waiting += 1 - merges;
-    segments.back().waiting = waiting;
   }
   return segments;
 }

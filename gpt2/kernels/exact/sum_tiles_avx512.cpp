@@ -2,10 +2,10 @@
 
 namespace rankwise {
 
-void sum_tile_avx512(const TileFactors& factors, TileSize size, const LeafPiece* piece, std::int64_t pieces,
-                     const TilePlaces& places)
+void sum_tiles_avx512(const TileFactors& factors, std::int64_t rows, std::int64_t columns, const LeafPiece* piece,
+                      std::int64_t pieces, const TilePlaces& places)
 {
-  sum_tile_here(factors, size, piece, pieces, places);
+  sum_tiles_here(factors, rows, columns, piece, pieces, places);
 }
 
 }  // namespace rankwise

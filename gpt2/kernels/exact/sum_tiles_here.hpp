@@ -51,17 +51,9 @@ Vector fused(float a, Vector b, Vector c)
 #endif
 }
 
-/// What sum_in_registers() needs: factors and places of its rows and columns, and the strides of TileFactors and TilePlaces.
-struct Strips {
-  const float *left, *right;
-  std::int64_t left_term, right_term;
-  float* places;
-  std::int64_t row, place;
-};
-
 /// Adds @p terms terms to sums of R rows and V registers of columns, which stay in registers, and moves @p at behind them.
 template <int R, int V, std::int64_t left_row>
-[[gnu::always_inline]] inline void add_terms(Vector (&sum)[R][V], Strips& at, std::int64_t terms)
+[[gnu::always_inline]] inline void add_terms(Vector (&sum)[R][V], TileFactors& at, std::int64_t terms)
 {
   for (std::int64_t k = 0; k < terms; ++k, at.left += at.left_term, at.right += at.right_term) {
     Vector b[V];
@@ -74,20 +66,20 @@ template <int R, int V, std::int64_t left_row>
 
 /// Calls f(sum, place of the sum in memory) for each of R x V registers.
 template <int R, int V, class F>
-[[gnu::always_inline]] inline void for_each_sum(Vector (&sum)[R][V], const Strips& at, int place, F&& f)
+[[gnu::always_inline]] inline void for_each_sum(Vector (&sum)[R][V], const TilePlaces& to, int place, F&& f)
 {
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) f(sum[r][v], at.places + place * at.place + r * at.row + v * lanes);
+    for (int v = 0; v < V; ++v) f(sum[r][v], to.at + place * to.place + r * to.row + v * lanes);
 }
 
 /// Sums of R rows and V registers of columns of a tile.
 /// @tparam pairs  whether there are registers for the sums of two leaves, so that the first of a pair need not be stored.
 template <int R, int V, std::int64_t left_row, bool pairs>
-void sum_in_registers(Strips at, const LeafPiece* piece, std::int64_t pieces)
+void sum_in_registers(TileFactors at, const LeafPiece* piece, std::int64_t pieces, TilePlaces to)
 {
   for (const LeafPiece* const end = piece + pieces; piece != end; ++piece) {
     Vector sum[R][V]{};
-    if (!piece->starts) for_each_sum(sum, at, piece->place, [](Vector& s, const float* from) { s = load(from); });
+    if (!piece->starts) for_each_sum(sum, to, piece->place, [](Vector& s, const float* from) { s = load(from); });
     add_terms<R, V, left_row>(sum, at, piece->terms);
     int place = piece->place, merges = piece->merges;
     if (pairs && merges == 0 && piece + 1 != end && piece[1].starts && piece[1].merges > 0) {
@@ -99,8 +91,8 @@ void sum_in_registers(Strips at, const LeafPiece* piece, std::int64_t pieces)
       merges = piece->merges - 1;
     }
     for (; merges > 0; --merges)
-      for_each_sum(sum, at, --place, [](Vector& s, const float* from) { s = load(from) + s; });
-    for_each_sum(sum, at, place, [](const Vector& s, float* to) { std::memcpy(to, &s, sizeof s); });
+      for_each_sum(sum, to, --place, [](Vector& s, const float* from) { s = load(from) + s; });
+    for_each_sum(sum, to, place, [](const Vector& s, float* at_place) { std::memcpy(at_place, &s, sizeof s); });
   }
 }
 
@@ -116,22 +108,27 @@ auto strip_function(int rows, bool two, bool pairs)
   return two ? sum_in_registers<most_rows, 2, left_row, false> : sum_in_registers<most_rows, 1, left_row, false>;
 }
 
-/// sum_tile(), with pointers in place of spans.
-[[maybe_unused]] void sum_tile_here(const TileFactors& factors, TileSize size, const LeafPiece* piece,
-                                    std::int64_t pieces, const TilePlaces& places)
+/// sum_tiles(), with pointers in place of spans.
+[[maybe_unused]] void sum_tiles_here(const TileFactors& factors, std::int64_t rows, std::int64_t columns,
+                                     const LeafPiece* piece, std::int64_t pieces, const TilePlaces& places)
 {
-  const bool two = size.columns > lanes;
-  const bool pairs = pieces > 1 && piece->terms <= short_leaf && size.rows % rows_of_pairs == 0;
-  const int step = pairs                             ? rows_of_pairs
-                   : size.rows == 8 && most_rows < 8 ? 4
-                                                     : (size.rows < most_rows ? size.rows : most_rows);
-  const auto strip =
-      factors.left_row == 1 ? strip_function<1>(step, two, pairs) : strip_function<rows_apart>(step, two, pairs);
-  for (int column = 0; column < size.columns; column += two ? 2 * lanes : lanes)
-    for (int row = 0; row < size.rows; row += step)
-      strip({factors.left + row * factors.left_row, factors.right + column, factors.left_term, factors.right_term,
-             places.at + row * places.row + column, places.row, places.place},
-            piece, pieces);
+  const bool short_leaves = pieces > 1 && piece->terms <= short_leaf;
+  const std::int64_t whole_rows = (rows + 3) / 4 * 4, whole_columns = (columns + 15) / 16 * 16;
+  for (std::int64_t column = 0, width; column < whole_columns; column += width) {
+    const bool two = whole_columns - column > lanes;
+    width = two ? 2 * lanes : lanes;
+    for (std::int64_t first = 0; first < whole_rows; first += tile_rows) {
+      const int left = static_cast<int>(whole_rows - first < tile_rows ? whole_rows - first : tile_rows);
+      const bool pairs = short_leaves && left == tile_rows;
+      const int step = pairs ? rows_of_pairs : left <= most_rows ? left : left % most_rows == 0 ? most_rows : 4;
+      const auto strip = factors.left_row == 1 ? strip_function<1>(step, two, pairs)
+                                               : strip_function<rows_apart>(step, two, pairs);
+      for (std::int64_t row = first; row < first + left; row += step)
+        strip({factors.left + row * factors.left_row, factors.left_term, factors.left_row, factors.right + column,
+               factors.right_term},
+              piece, pieces, {places.at + row * places.row + column, places.row, places.place});
+    }
+  }
 }
 
 }  // namespace

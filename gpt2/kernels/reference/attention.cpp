@@ -104,12 +104,7 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const ReferenceLayer<A> layer(shape, all_tokens(shape), dropout);
-    T* const y_at = y.data<T>();
-    A* const lse = log_sum_exp.data<A>();
-    for_each_softmax(layer, HeadSource<T>{qkv.data<T>()},
-                     [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
-                       lse[layer.row(b, h, q)] = divide(y_at + layer.offset(b, h, q), found, shape.D);
-                     });
+    for_each_softmax(layer, HeadSource<T>{qkv.data<T>()}, into_layer<T>(layer, y, log_sum_exp));
   });
 }
 
@@ -120,14 +115,7 @@ void ReferenceKernels::attention_partial(const SoftmaxPartial& partial, const Te
   with_real_type(qkv.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const ReferenceLayer<A> layer(shape, runs, dropout);
-    const PartialView<A> to(partial);
-    for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()},
-                     [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
-                       const SoftmaxView<A> row = to[layer.row(b, h, q)];
-                       row.maximum = found.maximum;
-                       row.sum = found.sum;
-                       std::copy_n(found.output, shape.D, row.output);
-                     });
+    for_each_softmax(layer, HeadSource<T>{qkv.data<T>(), kv.data<T>()}, into_partial(layer, partial));
   });
 }
 

@@ -36,6 +36,30 @@ void end_sums(A* sums, std::int64_t n)
   for (std::int64_t i = 0; i < n; ++i) sums[i] += 0;
 }
 
+/// Stores the soft-max of a query of a whole layer: its output in @p y, divided, and the log of its sum.
+template <class T>
+auto into_layer(const ReferenceLayer<Accumulator<T>>& layer, const Tensor& y, const Tensor& log_sum_exp)
+{
+  using A = Accumulator<T>;
+  return [&layer, to = y.data<T>(), sums = log_sum_exp.data<A>()](std::int64_t b, std::int64_t h, std::int64_t q,
+                                                                  const SoftmaxView<A>& found) {
+    sums[layer.row(b, h, q)] = divide(to + layer.offset(b, h, q), found, layer.shape.D);
+  };
+}
+
+/// Stores the soft-max of a query over a run of keys as it is.
+template <class A>
+auto into_partial(const ReferenceLayer<A>& layer, const SoftmaxPartial& partial)
+{
+  return [&layer, to = PartialView<A>(partial)](std::int64_t b, std::int64_t h, std::int64_t q,
+                                                const SoftmaxView<A>& found) {
+    const SoftmaxView<A> row = to[layer.row(b, h, q)];
+    row.maximum = found.maximum;
+    row.sum = found.sum;
+    std::copy_n(found.output, layer.shape.D, row.output);
+  };
+}
+
 /// Fills @p to with the dropout factors of one query's attention weights, one for each of @p keys keys: 0 or 1 / (1 - rate).
 /// Does nothing without dropout.
 template <class A>

@@ -260,6 +260,25 @@ TEST_CASE("every attention: is the reference's where queries come in segments th
   for (const Mask& mask : {masks[0], masks[4]}) check_both({{1, 258, {0, 1}, 8, mask}, 0.1});
 }
 
+TEST_CASE("exact attention: a sum of products that vanish from below is 0, not -0")
+{
+  constexpr std::int64_t T = 40, D = 16;
+  const AttentionShape shape{.B = 1, .T = T, .heads = {0, 1}, .D = D};
+  for (const bool exact : {false, true}) {
+    Laboratory lab(exact ? make_exact_kernels() : make_reference_kernels());
+    const Tensor qkv = lab.zeros(DType::f32, {T, 3 * D}), y = lab.zeros(DType::f32, {T, D}),
+                 sums = lab.zeros(DType::f32, {1, 1, T});
+    for (std::int64_t t = 0; t < T; ++t)
+      for (std::int64_t d = 0; d < D; ++d) {
+        float* const row = qkv.data<float>() + t * 3 * D + d;
+        row[0] = 1, row[D] = t == 1 ? 1.0F : 0.0F;  // query and key: the second key has almost all the weight
+        row[2 * D] = t == 0 ? -1e-45F : t == 1 ? -0.0F : -1.0F;
+      }
+    lab.kernels()->attention_forward(y, sums, qkv, shape, {});
+    CHECK_FALSE(std::signbit(y.data<float>()[D]));  // of the second query: -1e-45 e^-4 rounds to -0
+  }
+}
+
 TEST_CASE("every attention between runs of tokens: is the reference's, also where a run hides some keys or all")
 {
   struct Division {
